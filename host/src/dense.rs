@@ -8,6 +8,7 @@ use crate::seed::Seed;
 use crate::session::Sessions;
 use crate::view::PayloadView;
 use crate::wire::Payload;
+use crate::words::zeros;
 
 /// What a backend does with a tensor.
 pub(crate) trait Dense {
@@ -59,10 +60,7 @@ pub(crate) fn encode(
     seed: Seed,
 ) -> Result<Payload, Error> {
     let needed = plan.header().payload_bytes();
-    // No allocation is larger. Below that, memory that the system hands out as zeros is not written before the encode
-    // writes it.
-    let length = isize::try_from(needed).map_err(|_| Error::no_memory("a payload", needed))?;
-    let mut bytes = vec![0; length.unsigned_abs()];
+    let mut bytes = zeros(needed, "a payload")?;
     engine.encode(plan, gradient, residual, &mut bytes[body_range(plan)], seed)?;
     Ok(Payload::seal(*plan.header(), bytes))
 }
@@ -83,7 +81,7 @@ impl Dense for Cpu {
         seed: Seed,
     ) -> Result<(), Error> {
         let (scalars, codes) = body.split_at_mut(plan.header().scalar_bytes() as usize);
-        let mut workspace = vec![0; plan.scratch_bytes().div_ceil(4)];
+        let mut workspace = zeros(plan.scratch_bytes().div_ceil(4) as u64, "a workspace")?;
         let mut status = [0; STATUS_BYTES as usize / 4];
         let (workspace, status) = (&mut workspace[..], &mut status[..]);
         let mut buffers = EncodeMemory { input: gradient, residual, next, scalars, codes, workspace, status };

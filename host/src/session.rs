@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{ALIGNMENT, Limits, Pass};
 pub use crate::plan::{Role, Sizes};
+use crate::words;
 
 /// Whose clock [`Session::time`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +113,7 @@ pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
 /// [`Error::Backend`] where this machine has no memory for them, or addresses fewer: a browser's addresses have 32
 /// bits.
 pub(crate) fn room_of(what: &str, bytes: u64) -> Result<Vec<u8>, Error> {
-    let none = || Error::no_memory(what, bytes);
-    let length = usize::try_from(bytes).map_err(|_| none())?;
-    let mut room = Vec::new();
-    room.try_reserve_exact(length).map_err(|_| none())?;
-    room.resize(length, 0);
-    Ok(room)
+    words::zeros(bytes, what)
 }
 
 /// Checks that `bytes` from `offset` on lie in a buffer.

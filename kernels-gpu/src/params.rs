@@ -843,8 +843,8 @@ pub struct LowRankParams {
     pub first: u32,
     /// Elements that this launch's input, residual and output hold.
     pub bound: u32,
-    /// The first tile of the launch. Gather kernel: its first workgroup. Factor kernel: its first matrix, in PTX its first
-    /// block.
+    /// The first tile of the launch. Gather kernel: its first workgroup. Factor kernel: its first matrix, in PTX its
+    /// first block.
     pub first_tile: u32,
     /// Matrices in the table.
     pub matrices: u32,

@@ -70,7 +70,23 @@ fn only_codec() -> Option<&'static str> {
 /// # Panics
 /// Where it names none.
 pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
-    checks(device, depth, only_codec(), &mut |step| {
+    run_share(device, depth, (0, 1), progress)
+}
+
+/// As [`run`], for a share of the codecs: each of `of` shares, counted from zero, has every so many-th of them.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_share(
+    device: &Device,
+    depth: Depth,
+    (share, of): (usize, usize),
+    progress: &mut dyn FnMut(&str),
+) -> Vec<Verdict> {
+    let only = only_codec();
+    let names: Vec<_> = codecs().map(|(_, codec)| codec).skip(share).step_by(of).collect();
+    let wanted = |codec: &str| names.contains(&codec) && only.is_none_or(|only| only == codec);
+    checks(device, depth, &wanted, &mut |step| {
         if let Step::Next(what) = step {
             progress(what);
         }
@@ -79,16 +95,15 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
 
 /// Runs the suite; `observer` hears of everything as it comes, for whoever may be stopped before the end.
 pub fn watch(device: &Device, depth: Depth, observer: &mut dyn FnMut(Step<'_>)) -> Vec<Verdict> {
-    checks(device, depth, None, observer)
+    checks(device, depth, &|_| true, observer)
 }
 
 fn checks(
     device: &Device,
     depth: Depth,
-    only: Option<&'static str>,
+    wanted: &dyn Fn(&str) -> bool,
     observer: &mut dyn FnMut(Step<'_>),
 ) -> Vec<Verdict> {
-    let wanted = |codec: &str| only.is_none_or(|only| only == codec);
     let mut verdicts: Vec<Verdict> = Vec::new();
     // Two closures speak to one observer, never at once.
     let observer = RefCell::new(observer);
@@ -185,14 +200,14 @@ fn checks(
             note(codec_name(kind), "a bucket with a NaN keeps its residual", outcome);
         }
     }
-    many_tensors(device, &wanted, progress, &mut note);
+    many_tensors(device, wanted, progress, &mut note);
     if wanted("top-k") {
         top_k(device, whole, progress, &mut note);
     }
     if wanted("PowerSGD") {
         power_sgd(device, depth, progress, &mut note);
     }
-    statistics(device, depth, &wanted, progress, &mut note);
+    statistics(device, depth, wanted, progress, &mut note);
     verdicts
 }
 

@@ -97,7 +97,7 @@ impl Compressor {
         let mut states = Vec::new();
         for part in &self.parts {
             let Method::LowRank { state, packed, .. } = &part.method else { continue };
-            let residual = if *packed { part.pack(&of_factors) } else { of_factors.clone() };
+            let residual = if *packed { part.pack(&of_factors)? } else { of_factors.clone() };
             let tensors = if *packed { part.tensors.clone() } else { (0..self.tensors.len()).collect() };
             let theirs = tensors.iter().map(|tensor| {
                 let (_, which, at) = from.iter().find(|(index, ..)| index == tensor)?;

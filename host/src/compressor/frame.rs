@@ -48,14 +48,23 @@ impl<'m> Writer<'m> {
     }
 
     /// A payload.
-    pub(super) fn append(&mut self, payload: &[u8]) {
-        self.payload(payload.len()).copy_from_slice(payload);
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for it.
+    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.payload(payload.len())?.copy_from_slice(payload);
+        Ok(())
     }
 
-    /// Room for a payload of this length, to be filled by the caller.
-    pub(super) fn payload(&mut self, bytes: usize) -> &mut [u8] {
+    /// The bytes of a payload of this length, to be filled by the caller.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub(super) fn payload(&mut self, bytes: usize) -> Result<&mut [u8], Error> {
+        let missing = (self.at + LENGTH + bytes).saturating_sub(self.message.len());
+        self.message.try_reserve(missing).map_err(|_| Error::no_memory("a message", missing as u64))?;
         self.room(LENGTH).copy_from_slice(&(bytes as u64).to_le_bytes());
-        self.room(bytes)
+        Ok(self.room(bytes))
     }
 
     /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway
@@ -80,7 +89,8 @@ impl<'m> Writer<'m> {
             _ => (REFUSED, rank),
         };
         self.at = HEAD;
-        self.append(&rank.to_le_bytes());
+        self.room(LENGTH).copy_from_slice(&(size_of::<u32>() as u64).to_le_bytes());
+        self.room(size_of::<u32>()).copy_from_slice(&rank.to_le_bytes());
         self.message[5] = kind;
         self.finish();
     }
@@ -201,7 +211,7 @@ mod tests {
         let refused = written(|writer| writer.fail(&Error::NotFinite { index: 0 }, 2));
         let overflowed = written(|writer| writer.fail(&ExchangeError::Skipped { rank: 7 }.into(), 2));
         let whole = written(|mut writer| {
-            writer.append(b"payload");
+            writer.append(b"payload").expect("memory");
             writer.finish();
         });
         let outcome = |messages: &[&Vec<u8>]| {

@@ -93,10 +93,10 @@ impl Host<'_> {
         seed: Seed,
         group: &mut (impl Collective + ?Sized),
     ) -> Result<u64, Failure> {
-        let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient));
+        let (device, seed, mut packed) = (self.device, part.seed_of(seed), part.pack(self.gradient)?);
         let (mut values, finite) = if part.recipe.memory().feedback {
             let residual = self.planes.of(Held::Residual);
-            let (values, left, finite) = device.take_random(codec, &packed, &part.pack(residual.before), seed)?;
+            let (values, left, finite) = device.take_random(codec, &packed, &part.pack(residual.before)?, seed)?;
             part.unpack(&left, residual.behind);
             (values, finite)
         } else {
@@ -144,9 +144,9 @@ impl Ground for Host<'_> {
                 if part.recipe.policy() == NonFinite::Error {
                     part.refuse_not_finite(self.gradient)?;
                 }
-                let mut blocks = part.pack(self.gradient);
+                let mut blocks = part.pack(self.gradient)?;
                 if let Some(tiles) = &part.order {
-                    blocks = tiles.order(&blocks);
+                    blocks = tiles.order(&blocks)?;
                 }
                 let coefficients = self.device.dct(dct.of_order(), &blocks)?;
                 part.unpack(&coefficients, self.gradient);
@@ -220,7 +220,7 @@ impl Ground for Host<'_> {
         }
         let momentum = part.recipe.memory().sends_momentum().then(|| self.planes.behind(Held::Momentum));
         let mut packed = match &part.method {
-            Method::LowRank { packed: true, .. } => Some(part.pack(self.input(part))),
+            Method::LowRank { packed: true, .. } => Some(part.pack(self.input(part))?),
             Method::LowRank { .. } => None,
             _ => return Ok(0),
         };
@@ -286,9 +286,9 @@ impl Ground for Host<'_> {
     fn end(&mut self, parts: &[Part]) -> Result<(), Error> {
         for part in parts {
             if let Some(dct) = part.recipe.dct {
-                let mut mean = self.device.inverse_dct(dct.of_order(), &part.pack(self.gradient))?;
+                let mut mean = self.device.inverse_dct(dct.of_order(), &part.pack(self.gradient)?)?;
                 if let Some(tiles) = &part.order {
-                    mean = tiles.put_back(&mean);
+                    mean = tiles.put_back(&mean)?;
                 }
                 part.unpack(&mean, self.gradient);
             }

@@ -29,6 +29,11 @@ use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
 use crate::wire::{Payload, PayloadError};
+use crate::words::{self, zeros};
+
+/// What memory is for.
+const VALUES: &str = "values of a step";
+const SENT: &str = "the numbers of the entries that were sent";
 
 /// Tensors that share a recipe, which is not none.
 #[derive(Clone, Debug)]
@@ -203,12 +208,12 @@ impl Part {
                         done.map_err(|error| from(start, error))
                     };
                     if self.recipe.entropy != Entropy::None {
-                        let mut bytes = vec![0; plan.payload_bytes()];
+                        let mut bytes = zeros(plan.payload_bytes() as u64, "a payload")?;
                         encode(&mut bytes)?;
                         let payload = Payload::seal(*plan.header(), bytes);
-                        message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
+                        message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
                     } else {
-                        encode(message.payload(plan.payload_bytes()))?;
+                        encode(message.payload(plan.payload_bytes())?)?;
                     }
                 }
             }
@@ -220,19 +225,19 @@ impl Part {
                     own.behind[range.clone()].copy_from_slice(&own.before[range]);
                 }
                 for payload in device.encode_model(plan, &input[..elements], own.behind, seed)? {
-                    message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
+                    message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
                 }
             }
             Method::Rotated { rotation, plan } => {
                 if self.recipe.non_finite == NonFinite::Error {
                     self.refuse_not_finite(input)?;
                 }
-                let rotated = device.rotate(*rotation, &self.pack(input), seed)?;
+                let rotated = device.rotate(*rotation, &self.pack(input)?, seed)?;
                 let payload = device.encode_plan(plan, Gradient::F32(&rotated), &mut [], seed)?;
-                message.append(device.packed(payload, self.recipe.entropy)?.as_bytes());
+                message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
             }
             Method::Sparse { codec, packed, .. } => {
-                let packed_input = if *packed { self.pack(input) } else { Vec::new() };
+                let packed_input = if *packed { self.pack(input)? } else { Vec::new() };
                 let input = if *packed { &packed_input } else { input };
                 let payload = match (feedback, *packed) {
                     (false, _) => device.encode_sparse(codec, input, seed),
@@ -244,14 +249,14 @@ impl Part {
                         payload
                     }
                     (true, true) => {
-                        let mut own = self.pack(residual.before);
+                        let mut own = self.pack(residual.before)?;
                         let payload = device.encode_sums(codec, Gradient::F32(input), Sums::over(&mut own), seed);
                         self.unpack(&own, residual.behind);
                         payload
                     }
                 };
                 let payload = payload.map_err(|error| if *packed { self.unpacked(error) } else { error })?;
-                message.append(payload.as_bytes());
+                message.append(payload.as_bytes())?;
             }
             Method::LowRank { .. } | Method::Random { .. } => {}
         }
@@ -295,7 +300,7 @@ impl Part {
         }
         let packed = match &self.method {
             Method::Random { .. } => return self.refuse_not_finite(input),
-            Method::LowRank { packed, .. } => packed.then(|| self.pack(input)),
+            Method::LowRank { packed, .. } => packed.then(|| self.pack(input)).transpose()?,
             Method::Dense { .. } | Method::Sparse { .. } | Method::Rotated { .. } => return Ok(()),
         };
         let Method::LowRank { state, .. } = &mut self.method else { return Ok(()) };
@@ -423,7 +428,7 @@ impl Part {
     ) -> Result<(), Error> {
         match (&self.method, received) {
             (Method::Rotated { rotation, plan }, Received::Rotated(payloads)) if rotation.is_own() => {
-                let (mut mean, mut sent) = (Vec::new(), vec![0.0; plan.len()]);
+                let (mut mean, mut sent) = (Vec::new(), zeros(plan.len() as u64, VALUES)?);
                 for (rank, payload) in (0..).zip(payloads) {
                     device.decode_sum(&[*payload], weight, &mut sent)?;
                     let own = device.unrotate(*rotation, &sent, self.elements(), self.seed_of(step).worker(rank))?;
@@ -437,7 +442,7 @@ impl Part {
                 Ok(())
             }
             (Method::Rotated { rotation, plan }, Received::Rotated(payloads)) => {
-                let mut sum = vec![0.0; plan.len()];
+                let mut sum = zeros(plan.len() as u64, VALUES)?;
                 device.decode_sum(payloads, weight, &mut sum)?;
                 let mean = device.unrotate(*rotation, &sum, self.elements(), self.seed_of(step))?;
                 self.unpack(&mean, gradient);
@@ -459,7 +464,7 @@ impl Part {
                 device.decode_sparse_sum(payloads, weight, gradient)
             }
             (Method::Sparse { packed: true, .. }, Received::Sparse(payloads)) => {
-                let mut output = vec![0.0; self.elements()];
+                let mut output = zeros(self.elements() as u64, VALUES)?;
                 device.decode_sparse_sum(payloads, weight, &mut output)?;
                 self.unpack(&output, gradient);
                 Ok(())
@@ -517,7 +522,7 @@ impl Part {
                 device.decode_model(plan, DecodeMode::Add(weight), &ranks, output)
             }
             (Method::Sparse { packed, .. }, Received::Sparse(all)) => {
-                let mut own = if *packed { self.pack(output) } else { Vec::new() };
+                let mut own = if *packed { self.pack(output)? } else { Vec::new() };
                 let to = if *packed { &mut own } else { &mut *output };
                 all[ranks].iter().try_for_each(|payload| device.decode_sparse_add(payload, weight, to))?;
                 if *packed {
@@ -530,15 +535,15 @@ impl Part {
     }
 
     /// The numbers in the gradient of the elements that a rank has sent of a selection.
-    pub(super) fn sent(&self, received: &Received<'_>, rank: usize) -> Vec<u32> {
+    pub(super) fn sent(&self, received: &Received<'_>, rank: usize) -> Result<Vec<u32>, Error> {
         let (Method::Sparse { packed, .. }, Received::Sparse(payloads)) = (&self.method, received) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let mine = payloads.get(rank).map_or(&[][..], SparsePayload::indices);
         if !packed {
-            return mine.to_vec();
+            return words::copied(mine, SENT);
         }
-        let mut sent = Vec::with_capacity(mine.len());
+        let mut sent = words::reserved(mine.len(), SENT)?;
         let mut indices = mine.iter().map(|index| *index as usize).peekable();
         let mut before = 0;
         for range in self.ranges() {
@@ -547,7 +552,7 @@ impl Part {
             }
             before += range.len();
         }
-        sent
+        Ok(sent)
     }
 
     pub(super) fn elements(&self) -> usize {
@@ -555,10 +560,10 @@ impl Part {
     }
 
     /// Its tensors one behind the other.
-    pub(super) fn pack(&self, gradient: &[f32]) -> Vec<f32> {
-        let mut packed = Vec::with_capacity(self.elements());
+    pub(super) fn pack(&self, gradient: &[f32]) -> Result<Vec<f32>, Error> {
+        let mut packed = words::reserved(self.elements(), VALUES)?;
         self.ranges().for_each(|range| packed.extend_from_slice(&gradient[range]));
-        packed
+        Ok(packed)
     }
 
     /// [`Part::pack`], backwards.

@@ -48,24 +48,27 @@ impl Compressor {
         bytes.extend([0; 8]);
         bytes.extend(self.run.to_le_bytes());
         bytes.extend(self.steps.to_le_bytes());
-        put(&mut bytes, self.description().as_bytes());
+        put(&mut bytes, self.description().as_bytes())?;
         let [_, _, shift, _] = self.planes.kept();
         for plane in &self.planes.kept()[..planes_of(shift)] {
             let size = 4 * plane.len();
-            bytes.try_reserve(size).map_err(|_| Error::no_memory("the bytes of a state", size as u64))?;
+            reserve(&mut bytes, size)?;
             bytes.extend((size as u64).to_le_bytes());
             bytes.extend(plane.iter().flat_map(|value| value.to_le_bytes()));
         }
         for part in &self.parts {
             if let Method::LowRank { state, .. } = &part.method {
-                put(&mut bytes, &state.to_bytes()?);
+                put(&mut bytes, &state.to_bytes()?)?;
             }
         }
         for part in self.parts.iter().filter(|part| has_owner(part)) {
             let (place, kept) = part.owner.kept();
             let place = place.map_or(Vec::new(), |(rank, ranks)| [rank.to_le_bytes(), ranks.to_le_bytes()].concat());
-            let numbers = kept.iter().flat_map(|value| value.to_le_bytes());
-            put(&mut bytes, &place.into_iter().chain(numbers).collect::<Vec<u8>>());
+            let size = place.len() + 4 * kept.len();
+            reserve(&mut bytes, size)?;
+            bytes.extend((size as u64).to_le_bytes());
+            bytes.extend(place);
+            bytes.extend(kept.iter().flat_map(|value| value.to_le_bytes()));
         }
         let size = (bytes.len() + CHECKSUM) as u64;
         bytes[8..16].copy_from_slice(&size.to_le_bytes());
@@ -322,10 +325,18 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
-/// Writes bytes behind their number.
-fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+/// Gets memory for the number of a part's bytes, the bytes, and the checksum at the end.
+fn reserve(bytes: &mut Vec<u8>, part: usize) -> Result<(), Error> {
+    let size = size_of::<u64>() + part + CHECKSUM;
+    bytes.try_reserve(size).map_err(|_| Error::no_memory("the bytes of a state", size as u64))
+}
+
+/// Writes bytes after their number.
+fn put(bytes: &mut Vec<u8>, part: &[u8]) -> Result<(), Error> {
+    reserve(bytes, part.len())?;
     bytes.extend((part.len() as u64).to_le_bytes());
     bytes.extend(part);
+    Ok(())
 }
 
 /// Takes bytes off the front.

@@ -18,6 +18,7 @@ use crate::model::TensorSpan;
 use crate::plan::NonFinite;
 use crate::recipe::{Algorithm, Recipe};
 use crate::seed::Seed;
+use crate::words;
 
 /// Memory that is kept from step to step.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +68,7 @@ impl Compressor {
         // what a clip, a transform or Nesterov's momentum makes of the gradient.
         let careful = self.writes_twice();
         let states = if careful { states(&self.parts) } else { Vec::new() };
-        let before = if careful { gradient.to_vec() } else { Vec::new() };
+        let before = if careful { words::copied(gradient, "a copy of the gradient")? } else { Vec::new() };
         let elements = self.layout.elements();
         let last = LastStep::begin(&self.parts, self.work.bytes, self.digest);
         self.last = LastStep::default();
@@ -271,7 +272,7 @@ impl Shared<'_> {
         // What can be undone comes first.
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
             if part.recipe.memory().masks() {
-                ground.mask(index, &part.sent(received, rank as usize))?;
+                ground.mask(index, &part.sent(received, rank as usize)?)?;
             }
         }
         for (index, (part, received)) in parts.iter().zip(&received).enumerate() {

@@ -10,6 +10,10 @@ use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
 use crate::plan::Side;
+use crate::words::zeros;
+
+/// What memory is for.
+const FACTOR: &str = "a factor";
 
 impl Device {
     /// Begins a step: adds the gradient to the residual, and writes the first factor, P = (G + E) Q, to be all-reduced.
@@ -191,11 +195,11 @@ impl Device {
         gradient: Gradient<'_>,
         mut all_reduce_mean: impl FnMut(&mut [f32]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
-        let mut factor = vec![0.0; state.factor_len()];
+        let mut factor = zeros(state.factor_len() as u64, FACTOR)?;
         self.begin_low_rank(state, gradient, &mut factor)?;
         all_reduce_mean(&mut factor)?;
         for _ in 1..state.rounds() {
-            let mut next = vec![0.0; state.factor_len()];
+            let mut next = zeros(state.factor_len() as u64, FACTOR)?;
             self.advance_low_rank(state, &factor, &mut next)?;
             all_reduce_mean(&mut next)?;
             factor = next;

@@ -31,13 +31,11 @@ impl Random for Cpu {
     fn take(&self, params: &RandomParams, sums: &mut [f32], output: &mut [f32]) -> Result<(), Error> {
         self.random_gather(params, sums, output);
         let factor = f32::from_bits(params.factor);
-        self.random_scatter(params, output, sums, |place, sent| *place = rest(*place, sent, factor));
-        Ok(())
+        self.random_scatter(params, output, sums, |place, sent| *place = rest(*place, sent, factor))
     }
 
     fn spread(&self, params: &RandomParams, values: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        self.random_spread(params, values, output);
-        Ok(())
+        self.random_spread(params, values, output)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::codec::powersgd::Matrix;
 use crate::error::Error;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
+use crate::words::zeros;
 
 /// Tensors one behind the other, and the order in which their elements are blocks: first, matrix by matrix, each whole
 /// tile; then, tensor by tensor, all that no whole tile holds.
@@ -109,18 +110,18 @@ impl Tiles {
     }
 
     /// The elements of tensors one behind the other, in the order.
-    pub(crate) fn order(&self, tensors: &[f32]) -> Vec<f32> {
+    pub(crate) fn order(&self, tensors: &[f32]) -> Result<Vec<f32>, Error> {
         self.copied(tensors, |lies, ordered| (lies, ordered))
     }
 
     /// The tensors one behind the other, of their elements in the order.
-    pub(crate) fn put_back(&self, ordered: &[f32]) -> Vec<f32> {
+    pub(crate) fn put_back(&self, ordered: &[f32]) -> Result<Vec<f32>, Error> {
         self.copied(ordered, |lies, ordered| (ordered, lies))
     }
 
     /// Copies rows of tiles, each from and to where `way` says.
-    fn copied(&self, values: &[f32], way: impl Fn(usize, usize) -> (usize, usize)) -> Vec<f32> {
-        let mut copied = vec![0.0; values.len()];
+    fn copied(&self, values: &[f32], way: impl Fn(usize, usize) -> (usize, usize)) -> Result<Vec<f32>, Error> {
+        let mut copied = zeros(values.len() as u64, "coefficients in their order")?;
         for one in &self.0 {
             let (width, pieces) = one.pieces();
             for (lies, ordered) in pieces {
@@ -128,7 +129,7 @@ impl Tiles {
                 copied[to..to + width].copy_from_slice(&values[from..from + width]);
             }
         }
-        copied
+        Ok(copied)
     }
 }
 
@@ -238,10 +239,10 @@ mod tests {
                 let n = matrices.iter().map(Matrix::elements).sum::<u64>();
                 assert_eq!(tiles.moves().iter().map(Move::elements).sum::<u64>(), n, "{matrices:?}, {side}");
                 let lies: Vec<f32> = (0..n).map(|i| i as f32).collect();
-                let ordered = tiles.order(&lies);
+                let ordered = tiles.order(&lies).expect("memory");
                 let expected: Vec<f32> = naive(side, &matrices).into_iter().map(|i| i as f32).collect();
                 assert_eq!(ordered, expected, "{matrices:?}, {side}");
-                assert_eq!(tiles.put_back(&ordered), lies, "{matrices:?}, {side}");
+                assert_eq!(tiles.put_back(&ordered).expect("memory"), lies, "{matrices:?}, {side}");
             }
         }
     }
@@ -274,7 +275,7 @@ mod tests {
         let tiles = Tiles::new(2, &[Matrix::new(2, 3)]);
         let words = [0x7fc0_1234, 0xff80_0001, 0x8000_0000, 1, 0x7f80_0000, 2];
         let lies = words.map(f32::from_bits);
-        let back = tiles.put_back(&tiles.order(&lies));
+        let back = tiles.put_back(&tiles.order(&lies).expect("memory")).expect("memory");
         assert!(back.iter().map(|v| v.to_bits()).eq(words));
     }
 }

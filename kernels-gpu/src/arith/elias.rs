@@ -4,10 +4,10 @@
 //! section 3 (the codes gamma and delta); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which
 //! takes the recursive code omega.
 //!
-//! A level `l` is sent as k = l + 1, of which gamma takes 2 q + 1 bits, q = floor(log2 k): `q` zeros and a one, the *unary part*,
-//! and the low `q` bits of k, the *rest*. A level that is not zero has its sign behind its rest. A unit's unary parts stand before
-//! all of its rests, so that counting ones tells where each code is. Bits go into words from the lowest on, and bits behind a
-//! unit's words read as ones.
+//! A level `l` is sent as k = l + 1, of which gamma takes 2 q + 1 bits, q = floor(log2 k): `q` zeros and a one, the
+//! *unary part*, and the low `q` bits of k, the *rest*. A level that is not zero has its sign after its rest. A unit's
+//! unary parts come before all of its rests, so that counting ones tells where each code is. Bits go into words from
+//! the lowest on, and bits after a unit's words read as ones.
 //!
 //! Delta sends q + 1 as a gamma code in the place of q zeros and a one: r = floor(log2(q + 1)) zeros and a one, the
 //! unary part, and the low r bits of q + 1, the *middle*; so 2 r + 1 + q bits in all. A unit's unary parts come first,

@@ -266,7 +266,7 @@ unsafe fn narrow_codes<const BITS: u32>(p: &DecodeParams, b: &Buffers, place: Pl
     unsafe { if BITS == 1 { u32::from(*at) } else { u32::from(*at.cast::<u16>()) } }
 }
 
-/// What one code of one payload stands for: lane `i` has the code `i % (1 << BITS)` of the payload that lies `i >> BITS`
+/// The value of one code of one payload: lane `i` has the code `i % (1 << BITS)` of the payload that is `i >> BITS`
 /// behind the `batch`-th. Behind the last one, that one stands in.
 ///
 /// # Safety

@@ -402,8 +402,8 @@ kernel! {
     /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31; the first element starts a unit and a bucket.
     ///
     /// # Traffic
-    /// f32: 4 bytes per element in, `bits / 8` out, and the scalars. Half types 2 in. With feedback 8 more. Uncoalesced:
-    /// with feedback a lane reads the mean that its code names, as `quantile_decode`. Conflicts: threads look for edges
+    /// f32: 4 bytes per element in, `bits / 8` out, and the scalars. Half types 2 in. With feedback 8 more.
+    /// Uncoalesced: with feedback a lane reads the mean that its code names, as `quantile_decode`. Conflicts: threads look for edges
     /// and sum keys where the quantiles are.
     ///
     /// # Determinism

@@ -7,7 +7,9 @@ use gradwire::{
 };
 use pollster::block_on;
 
+use super::allocator;
 use super::control::Control;
+use super::exchanges::{exchange, saved};
 
 /// An operation that failed, and what it changed although it did.
 pub(super) struct Failed {
@@ -25,15 +27,32 @@ pub(super) type Answer = Result<Vec<u8>, Failed>;
 pub(super) struct Opened {
     pub(super) device: Device,
     wgpu: Option<Wgpu>,
+    /// How many times as long tensors are as an interpreter could take.
+    times: u64,
 }
 
 impl Opened {
     pub(super) fn of(kind: BackendKind) -> Result<Self, Error> {
         if kind == BackendKind::Wgpu {
             let wgpu = Wgpu::open()?;
-            return Ok(Self { device: Device::from_wgpu(wgpu.clone()), wgpu: Some(wgpu) });
+            return Ok(Self { device: Device::from_wgpu(wgpu.clone()), wgpu: Some(wgpu), times: 1 });
         }
-        Ok(Self { device: Device::of(kind)?, wgpu: None })
+        let times = if kind == BackendKind::Cpu { 512 } else { 1 };
+        Ok(Self { device: Device::of(kind)?, wgpu: None, times })
+    }
+
+    /// Elements of a tensor: some buckets, the last one short.
+    fn n(&self) -> usize {
+        1100 * self.times as usize
+    }
+
+    /// Elements of one segment, which is longer than what a selection has its zeros at once.
+    fn long(&self) -> usize {
+        3 * 8192 * self.times.min(16) as usize + 5
+    }
+
+    fn layout(&self) -> Result<Layout, Error> {
+        Layout::from_shapes([&[20 * self.times, 30][..], &[33 * self.times], &[17, 9]])
     }
 
     fn wgpu(&self) -> Result<&Wgpu, Failed> {
@@ -46,31 +65,42 @@ impl Opened {
 /// An operation: prepares, arms, does its one call.
 pub(super) struct Operation {
     pub(super) name: &'static str,
-    /// Only on wgpu.
-    pub(super) only_wgpu: bool,
+    /// The one backend that has it; none for all.
+    pub(super) only: Option<BackendKind>,
     pub(super) run: fn(&Opened, &Control) -> Answer,
     /// Which of its calls are failed at most, from the last one on: the large one would take hours.
     pub(super) last: u64,
+    /// Whether the CPU backend still ends the process where it gets no memory. A fault to be mended: the command fails
+    /// for an operation that is marked and does not.
+    pub(super) aborts: bool,
 }
 
 const fn of(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Operation {
-    Operation { name, only_wgpu: false, run, last: u64::MAX }
+    Operation { name, only: None, run, last: u64::MAX, aborts: false }
+}
+
+/// One that ends the process on the CPU.
+const fn aborting(operation: Operation) -> Operation {
+    Operation { aborts: true, ..operation }
 }
 
 const fn of_wgpu(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Operation {
-    Operation { only_wgpu: true, ..of(name, run) }
+    Operation { only: Some(BackendKind::Wgpu), ..of(name, run) }
 }
 
-/// Elements of a tensor: some buckets, the last one short.
-const N: usize = 1100;
+const fn of_cpu(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Operation {
+    Operation { only: Some(BackendKind::Cpu), ..of(name, run) }
+}
+
 /// More than wgpu hands back at a time: 64 MiB, and then some.
 const LARGE: usize = (1 << 24) + 4096;
 
-fn values(n: usize, salt: u32) -> Vec<f32> {
-    (0..n as u32).map(|i| (i.wrapping_add(salt).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+pub(super) fn values(n: usize, salt: u32) -> Vec<f32> {
+    let value = |i: u32| (i.wrapping_add(salt).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0;
+    allocator::paused(|| (0..n as u32).map(value).collect())
 }
 
-fn bytes(of: &[f32]) -> Vec<u8> {
+pub(super) fn bytes(of: &[f32]) -> Vec<u8> {
     of.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect()
 }
 
@@ -86,7 +116,7 @@ fn judge(result: Result<Vec<u8>, Error>, what: &'static str, before: &[f32], aft
 }
 
 /// A step of preparation, during which nothing fails.
-fn ready<T>(result: Result<T, Error>) -> Result<T, Failed> {
+pub(super) fn ready<T>(result: Result<T, Error>) -> Result<T, Failed> {
     result.map_err(|error| Failed { error, changed: Some(UNPREPARED) })
 }
 
@@ -95,18 +125,16 @@ fn encode_by(plan: Result<gradwire::EncodePlan, Error>, opened: &Opened, control
     let gradient = values(n, 1);
     let before = if plan.feedback() { values(n, 2) } else { Vec::new() };
     let mut residual = before.clone();
-    control.arm();
-    let payload = opened.device.encode_plan(&plan, (&gradient).into(), &mut residual, Seed::new(3));
+    let payload = control.call(|| opened.device.encode_plan(&plan, (&gradient).into(), &mut residual, Seed::new(3)));
     judge(payload.map(gradwire::Payload::into_bytes), "the residual", &before, &residual)
 }
 
 /// Into bytes of the caller's, which hold another payload before.
 fn encode_into(opened: &Opened, control: &Control) -> Answer {
     let codec = Qsgd::bits(4);
-    let before = ready(Device::cpu().encode(&codec, &values(N, 9), Seed::new(1)))?.into_bytes();
+    let before = ready(Device::cpu().encode(&codec, &values(opened.n(), 9), Seed::new(1)))?.into_bytes();
     let mut output = before.clone();
-    control.arm();
-    match opened.device.encode_into(&codec, &values(N, 1), Seed::new(3), &mut output) {
+    match control.call(|| opened.device.encode_into(&codec, &values(opened.n(), 1), Seed::new(3), &mut output)) {
         Ok(()) => Ok(output),
         Err(error) => Err(Failed { error, changed: (output != before).then_some("the output") }),
     }
@@ -117,37 +145,31 @@ fn plan(codec: &impl gradwire::Codec, n: usize) -> Result<gradwire::EncodePlan, 
 }
 
 fn decode_by(opened: &Opened, control: &Control, mode: DecodeMode, workers: u64) -> Answer {
-    let worker = |w: u64| Device::cpu().encode(&Qsgd::bits(4), &values(N, w as u32), Seed::new(w));
+    let worker = |w: u64| Device::cpu().encode(&Qsgd::bits(4), &values(opened.n(), w as u32), Seed::new(w));
     let payloads = ready((0..workers).map(worker).collect::<Result<Vec<_>, _>>())?;
-    let before = values(N, 7);
+    let before = values(opened.n(), 7);
     let mut output = before.clone();
-    control.arm();
-    let result = match mode {
+    let result = control.call(|| match mode {
         DecodeMode::Write => opened.device.decode_into(&payloads[0], &mut output),
         DecodeMode::Add(weight) => opened.device.decode_add(&payloads[0], weight, &mut output),
         DecodeMode::Sum(weight) => opened.device.decode_sum(&payloads, weight, &mut output),
-    };
+    });
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
-fn layout() -> Result<Layout, Error> {
-    Layout::from_shapes([&[20, 30][..], &[33], &[17, 9]])
-}
-
 fn encode_model(opened: &Opened, control: &Control, codec: &impl gradwire::Codec) -> Answer {
-    let layout = ready(layout())?;
+    let layout = ready(opened.layout())?;
     let n = layout.elements() as usize;
     let plan = ready(opened.device.model_plan(codec, &layout, Dtype::F32).and_then(|plan| plan.with_feedback()))?;
     let before = values(n, 2);
     let mut residual = before.clone();
-    control.arm();
-    let payloads = opened.device.encode_model(&plan, &values(n, 1), &mut residual, Seed::new(3));
+    let payloads = control.call(|| opened.device.encode_model(&plan, &values(n, 1), &mut residual, Seed::new(3)));
     let joined = payloads.map(|payloads| payloads.into_iter().flat_map(gradwire::Payload::into_bytes).collect());
     judge(joined, "the residual", &before, &residual)
 }
 
 fn decode_model(opened: &Opened, control: &Control) -> Answer {
-    let layout = ready(layout())?;
+    let layout = ready(opened.layout())?;
     let n = layout.elements() as usize;
     let codec = Qsgd::bits(4);
     let cpu = Device::cpu();
@@ -159,45 +181,42 @@ fn decode_model(opened: &Opened, control: &Control) -> Answer {
     let plan = ready(opened.device.model_plan(&codec, &layout, Dtype::F32))?;
     let before = values(n, 7);
     let mut output = before.clone();
-    control.arm();
-    let result = opened.device.decode_model(&plan, DecodeMode::Add(0.5), &[&one, &two], &mut output);
+    let result = control.call(|| opened.device.decode_model(&plan, DecodeMode::Add(0.5), &[&one, &two], &mut output));
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
 fn encode_sparse(opened: &Opened, control: &Control, codec: &TopK, n: usize) -> Answer {
     let before = values(n, 2);
     let mut residual = before.clone();
-    control.arm();
-    let result = opened.device.encode_sparse_with_feedback(codec, &values(n, 1), &mut residual, Seed::new(3));
+    let result =
+        control.call(|| opened.device.encode_sparse_with_feedback(codec, &values(n, 1), &mut residual, Seed::new(3)));
     judge(result.map(gradwire::SparsePayload::into_bytes), "the residual", &before, &residual)
 }
 
 fn encode_sparse_alone(opened: &Opened, control: &Control) -> Answer {
-    control.arm();
-    let sent = opened.device.encode_sparse(&TopK::above(0.9), &values(N, 1), Seed::new(3));
+    let sent = control.call(|| opened.device.encode_sparse(&TopK::above(0.9), &values(opened.n(), 1), Seed::new(3)));
     judge(sent.map(gradwire::SparsePayload::into_bytes), "", &[], &[])
 }
 
 /// The second step of two, in which what the first one sent is taken off. One segment, longer than what has its zeros
 /// at once.
 fn encode_lazily(opened: &Opened, control: &Control) -> Answer {
-    let n = 3 * 8192 + 5;
+    let n = opened.long();
     let mut residual = LazyResidual::zeros(n);
     let codec = TopK::count(40);
     ready(opened.device.encode_sparse_lazily(&codec, &values(n, 1), &mut residual, Seed::new(1)))?;
     let before = residual.clone().into_values();
-    control.arm();
-    let result = opened.device.encode_sparse_lazily(&codec, &values(n, 2), &mut residual, Seed::new(2));
+    let result =
+        control.call(|| opened.device.encode_sparse_lazily(&codec, &values(n, 2), &mut residual, Seed::new(2)));
     judge(result.map(gradwire::SparsePayload::into_bytes), "the residual", &before, &residual.into_values())
 }
 
 fn settle(opened: &Opened, control: &Control) -> Answer {
-    let n = 3 * 8192 + 5;
+    let n = opened.long();
     let mut residual = LazyResidual::zeros(n);
     ready(opened.device.encode_sparse_lazily(&TopK::count(40), &values(n, 1), &mut residual, Seed::new(1)))?;
     let before = residual.clone();
-    control.arm();
-    match opened.device.settle(&mut residual) {
+    match control.call(|| opened.device.settle(&mut residual)) {
         Ok(()) => Ok(bytes(&residual.into_values())),
         Err(error) => Err(Failed { error, changed: (before != residual).then_some("the residual") }),
     }
@@ -205,41 +224,40 @@ fn settle(opened: &Opened, control: &Control) -> Answer {
 
 fn decode_sparse(opened: &Opened, control: &Control, weight: Option<f32>) -> Answer {
     let codec = TopK::count(50).then(Qsgd::bits(4));
-    let sent = ready(Device::cpu().encode_sparse(&codec, &values(N, 1), Seed::new(3)))?;
-    let before = values(N, 7);
+    let sent = ready(Device::cpu().encode_sparse(&codec, &values(opened.n(), 1), Seed::new(3)))?;
+    let before = values(opened.n(), 7);
     let mut output = before.clone();
-    control.arm();
-    let result = match weight {
+    let result = control.call(|| match weight {
         Some(weight) => opened.device.decode_sparse_add(&sent, weight, &mut output),
         None => opened.device.decode_sparse_into(&sent, &mut output),
-    };
+    });
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
 fn decode_sparse_sum(opened: &Opened, control: &Control) -> Answer {
-    let of = |salt: u32| Device::cpu().encode_sparse(&TopK::count(50), &values(N, salt), Seed::new(salt.into()));
+    let of =
+        |salt: u32| Device::cpu().encode_sparse(&TopK::count(50), &values(opened.n(), salt), Seed::new(salt.into()));
     let sent = [ready(of(1))?, ready(of(2))?];
-    let before = values(N, 7);
+    let before = values(opened.n(), 7);
     let mut output = before.clone();
-    control.arm();
-    let result = opened.device.decode_sparse_sum(&sent, 0.5, &mut output);
+    let result = control.call(|| opened.device.decode_sparse_sum(&sent, 0.5, &mut output));
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
 fn merge_sparse(opened: &Opened, control: &Control) -> Answer {
     let codec = TopK::count(30).then(Uniform::bits(8));
-    let of = |salt: u32| Device::cpu().encode_sparse(&codec, &values(N, salt), Seed::new(salt.into()));
+    let of = |salt: u32| Device::cpu().encode_sparse(&codec, &values(opened.n(), salt), Seed::new(salt.into()));
     let (a, b) = (ready(of(1))?, ready(of(2))?);
-    let before = values(N, 7);
+    let before = values(opened.n(), 7);
     let mut residual = before.clone();
-    control.arm();
-    let result = opened.device.merge_sparse(&codec, &a, &b, &mut residual, Seed::new(4));
+    let result = control.call(|| opened.device.merge_sparse(&codec, &a, &b, &mut residual, Seed::new(4)));
     judge(result.map(gradwire::SparsePayload::into_bytes), "the residual", &before, &residual)
 }
 
 /// A state that has done a step, for two matrices and a vector.
 fn low_rank(opened: &Opened) -> Result<(LowRankState, Vec<f32>), Failed> {
-    let tensors = [Matrix::of(&[24, 20]), Matrix::of(&[9, 16]), Matrix::vector(33)];
+    let tensors =
+        [Matrix::of(&[24 * opened.times, 20]), Matrix::of(&[9, 16 * opened.times]), Matrix::vector(33 * opened.times)];
     let codec = PowerSgd::rank(2).non_finite(NonFinite::Error);
     let mut state = ready(codec.state(&tensors, Seed::new(5)))?;
     let n = state.elements();
@@ -268,8 +286,7 @@ fn low_rank_begin(opened: &Opened, control: &Control) -> Answer {
     let (mut state, gradient) = low_rank(opened)?;
     let (before, kept) = (state.clone(), values(state.factor_len(), 9));
     let mut factor = kept.clone();
-    control.arm();
-    let result = opened.device.begin_low_rank(&mut state, &gradient, &mut factor);
+    let result = control.call(|| opened.device.begin_low_rank(&mut state, &gradient, &mut factor));
     judge_state(result, [&before, &state], [&kept, &factor])
 }
 
@@ -279,8 +296,7 @@ fn low_rank_advance(opened: &Opened, control: &Control) -> Answer {
     ready(opened.device.begin_low_rank(&mut state, &gradient, &mut reduced))?;
     let (before, kept) = (state.clone(), values(state.factor_len(), 9));
     let mut factor = kept.clone();
-    control.arm();
-    let result = opened.device.advance_low_rank(&mut state, &reduced, &mut factor);
+    let result = control.call(|| opened.device.advance_low_rank(&mut state, &reduced, &mut factor));
     judge_state(result, [&before, &state], [&kept, &factor])
 }
 
@@ -292,8 +308,7 @@ fn low_rank_finish(opened: &Opened, control: &Control) -> Answer {
     ready(opened.device.advance_low_rank(&mut state, &reduced, &mut last))?;
     let (before, kept) = (state.clone(), values(state.elements(), 9));
     let mut output = kept.clone();
-    control.arm();
-    let result = opened.device.finish_low_rank(&mut state, &last, &mut output);
+    let result = control.call(|| opened.device.finish_low_rank(&mut state, &last, &mut output));
     judge_state(result, [&before, &state], [&kept, &output])
 }
 
@@ -306,8 +321,7 @@ fn low_rank_step(opened: &Opened, control: &Control) -> Answer {
     let (mut state, gradient) = low_rank(opened)?;
     let (before, kept) = (state.clone(), values(state.elements(), 9));
     let mut output = kept.clone();
-    control.arm();
-    let result = opened.device.low_rank_step(&mut state, &gradient, &mut output, alone);
+    let result = control.call(|| opened.device.low_rank_step(&mut state, &gradient, &mut output, alone));
     judge_state(result, [&before, &state], [&kept, &output])
 }
 
@@ -315,49 +329,46 @@ fn low_rank_step_in_place(opened: &Opened, control: &Control) -> Answer {
     let (mut state, gradient) = low_rank(opened)?;
     let before = state.clone();
     let mut buffer = gradient.clone();
-    control.arm();
-    let result = opened.device.low_rank_step_in_place(&mut state, &mut buffer, alone);
+    let result = control.call(|| opened.device.low_rank_step_in_place(&mut state, &mut buffer, alone));
     judge_state(result, [&before, &state], [&gradient, &buffer])
 }
 
 fn encode_async(opened: &Opened, control: &Control) -> Answer {
-    let plan = ready(plan(&Qsgd::bits(4).contractive().non_finite(NonFinite::Error), N))?;
-    let before = values(N, 2);
+    let plan = ready(plan(&Qsgd::bits(4).contractive().non_finite(NonFinite::Error), opened.n()))?;
+    let before = values(opened.n(), 2);
     let mut residual = before.clone();
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let payload = block_on(wgpu.encode_async(&plan, (&values(N, 1)).into(), &mut residual, Seed::new(3)));
+    let payload = control
+        .call(|| block_on(wgpu.encode_async(&plan, (&values(opened.n(), 1)).into(), &mut residual, Seed::new(3))));
     judge(payload.map(gradwire::Payload::into_bytes), "the residual", &before, &residual)
 }
 
 fn decode_async(opened: &Opened, control: &Control) -> Answer {
-    let payload = ready(Device::cpu().encode(&Qsgd::bits(4), &values(N, 1), Seed::new(1)))?;
-    let before = values(N, 7);
+    let payload = ready(Device::cpu().encode(&Qsgd::bits(4), &values(opened.n(), 1), Seed::new(1)))?;
+    let before = values(opened.n(), 7);
     let mut output = before.clone();
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let result = block_on(wgpu.decode_async(&payload, DecodeMode::Add(0.5), &mut output));
+    let result = control.call(|| block_on(wgpu.decode_async(&payload, DecodeMode::Add(0.5), &mut output)));
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
 fn encode_sparse_async(opened: &Opened, control: &Control) -> Answer {
     let codec = TopK::count(30).then(Uniform::bits(8));
-    let before = values(N, 2);
+    let before = values(opened.n(), 2);
     let mut residual = before.clone();
-    let gradient = values(N, 1);
+    let gradient = values(opened.n(), 1);
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let sent = block_on(wgpu.encode_sparse_async(&codec, (&gradient).into(), Some(&mut residual), Seed::new(3)));
+    let sent = control
+        .call(|| block_on(wgpu.encode_sparse_async(&codec, (&gradient).into(), Some(&mut residual), Seed::new(3))));
     judge(sent.map(gradwire::SparsePayload::into_bytes), "the residual", &before, &residual)
 }
 
 fn decode_sparse_async(opened: &Opened, control: &Control) -> Answer {
-    let sent = ready(Device::cpu().encode_sparse(&TopK::count(50), &values(N, 1), Seed::new(3)))?;
-    let before = values(N, 7);
+    let sent = ready(Device::cpu().encode_sparse(&TopK::count(50), &values(opened.n(), 1), Seed::new(3)))?;
+    let before = values(opened.n(), 7);
     let mut output = before.clone();
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let result = block_on(wgpu.decode_sparse_async(&sent, Some(0.5), &mut output));
+    let result = control.call(|| block_on(wgpu.decode_sparse_async(&sent, Some(0.5), &mut output)));
     judge(result.map(|()| Vec::new()), "the output", &before, &output)
 }
 
@@ -366,8 +377,7 @@ fn low_rank_begin_async(opened: &Opened, control: &Control) -> Answer {
     let (before, kept) = (state.clone(), values(state.factor_len(), 9));
     let mut factor = kept.clone();
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let result = block_on(wgpu.begin_low_rank_async(&mut state, (&gradient).into(), &mut factor));
+    let result = control.call(|| block_on(wgpu.begin_low_rank_async(&mut state, (&gradient).into(), &mut factor)));
     judge_state(result, [&before, &state], [&kept, &factor])
 }
 
@@ -380,48 +390,73 @@ fn low_rank_finish_async(opened: &Opened, control: &Control) -> Answer {
     let (before, kept) = (state.clone(), values(state.elements(), 9));
     let mut output = kept.clone();
     let wgpu = opened.wgpu()?;
-    control.arm();
-    let result = block_on(wgpu.finish_low_rank_async(&mut state, &last, &mut output));
+    let result = control.call(|| block_on(wgpu.finish_low_rank_async(&mut state, &last, &mut output)));
     judge_state(result, [&before, &state], [&kept, &output])
 }
 
 /// What is opened can be used: the caller has armed before it opened.
-fn open(opened: &Opened, _: &Control) -> Answer {
-    let before = values(N, 2);
-    let mut residual = before.clone();
+fn open(opened: &Opened, control: &Control) -> Answer {
+    let before = values(opened.n(), 2);
+    let mut residual = values(opened.n(), 2);
     let codec = Uniform::bits(8);
-    let payload = opened.device.encode_with_feedback(&codec, &values(N, 1), &mut residual, Seed::new(3));
+    let payload = opened.device.encode_with_feedback(&codec, &values(opened.n(), 1), &mut residual, Seed::new(3));
+    control.over();
     judge(payload.map(gradwire::Payload::into_bytes), "the residual", &before, &residual)
 }
 
 /// The operations, by name.
 pub(super) const ALL: &[Operation] = &[
     of("open", open),
-    of("encode", |o, c| encode_by(gradwire::Codec::plan(&Qsgd::bits(4), N, Dtype::F32), o, c, N)),
-    of("encode-feedback", |o, c| encode_by(plan(&Qsgd::bits(4).contractive(), N), o, c, N)),
-    of("encode-guarded", |o, c| encode_by(plan(&Uniform::bits(8).non_finite(NonFinite::Error), N), o, c, N)),
-    of("encode-whole", |o, c| encode_by(plan(&Uniform::bits(8).whole_tensor(), N), o, c, N)),
+    of("encode", |o, c| encode_by(gradwire::Codec::plan(&Qsgd::bits(4), o.n(), Dtype::F32), o, c, o.n())),
+    of("encode-feedback", |o, c| encode_by(plan(&Qsgd::bits(4).contractive(), o.n()), o, c, o.n())),
+    of("encode-guarded", |o, c| encode_by(plan(&Uniform::bits(8).non_finite(NonFinite::Error), o.n()), o, c, o.n())),
+    of("encode-whole", |o, c| encode_by(plan(&Uniform::bits(8).whole_tensor().contractive(), o.n()), o, c, o.n())),
     of("encode-into", encode_into),
     of("decode", |o, c| decode_by(o, c, DecodeMode::Write, 1)),
     of("decode-add", |o, c| decode_by(o, c, DecodeMode::Add(0.5), 1)),
     of("decode-sum", |o, c| decode_by(o, c, DecodeMode::Sum(0.5), 3)),
     of("encode-model", |o, c| encode_model(o, c, &Uniform::bits(8).non_finite(NonFinite::Error))),
-    of("encode-model-whole", |o, c| encode_model(o, c, &Uniform::bits(8).whole_tensor())),
+    of("encode-model-whole", |o, c| encode_model(o, c, &Uniform::bits(8).whole_tensor().contractive())),
     of("decode-model", decode_model),
-    of("encode-sparse", encode_sparse_alone),
-    of("encode-sparse-feedback", |o, c| encode_sparse(o, c, &TopK::count(50).non_finite(NonFinite::Error), N)),
-    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then(Uniform::bits(8)), N)),
-    of("encode-sparse-lazily", encode_lazily),
+    aborting(of("encode-sparse", encode_sparse_alone)),
+    aborting(of("encode-sparse-feedback", |o, c| {
+        encode_sparse(o, c, &TopK::count(50).non_finite(NonFinite::Error), o.n())
+    })),
+    aborting(of("encode-sparse-quantized", |o, c| {
+        encode_sparse(o, c, &TopK::blocks(256, 8).then(Uniform::bits(8)), o.n())
+    })),
+    aborting(of("encode-sparse-lazily", encode_lazily)),
     of("settle", settle),
     of("decode-sparse", |o, c| decode_sparse(o, c, None)),
     of("decode-sparse-add", |o, c| decode_sparse(o, c, Some(0.5))),
     of("decode-sparse-sum", decode_sparse_sum),
     of("merge-sparse", merge_sparse),
-    of("low-rank-begin", low_rank_begin),
-    of("low-rank-advance", low_rank_advance),
-    of("low-rank-finish", low_rank_finish),
-    of("low-rank-step", low_rank_step),
-    of("low-rank-step-in-place", low_rank_step_in_place),
+    aborting(of("low-rank-begin", low_rank_begin)),
+    aborting(of("low-rank-advance", low_rank_advance)),
+    aborting(of("low-rank-finish", low_rank_finish)),
+    aborting(of("low-rank-step", low_rank_step)),
+    aborting(of("low-rank-step-in-place", low_rank_step_in_place)),
+    of_cpu("exchange", |o, c| exchange(o, c, "none")),
+    of_cpu("exchange-codes", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+ef")),
+    of_cpu("exchange-two-phases", |o, c| exchange(o, c, "uniform:bits=8,bucket=64+ef+twophase")),
+    aborting(of_cpu("exchange-elias", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+elias+ef"))),
+    of_cpu("exchange-difference", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+diana")),
+    of_cpu("exchange-finite", |o, c| exchange(o, c, "natural:bits=8+ef+finite")),
+    of_cpu("exchange-rotated", |o, c| exchange(o, c, "eden:bits=4")),
+    of_cpu("exchange-votes", |o, c| exchange(o, c, "signum:momentum=0.9+vote")),
+    of_cpu("exchange-quantile", |o, c| exchange(o, c, "quantile:levels=64+ef")),
+    aborting(of_cpu("exchange-entries", |o, c| exchange(o, c, "topk:0.1+ef"))),
+    aborting(of_cpu("exchange-entries-momentum", |o, c| exchange(o, c, "topk:0.1+momentum=0.5"))),
+    aborting(of_cpu("exchange-entries-tree", |o, c| exchange(o, c, "topk:0.1+ef+gtopk"))),
+    aborting(of_cpu("exchange-entries-quantized", |o, c| exchange(o, c, "topk:0.1+qsgd:bits=4,bucket=64+ef"))),
+    aborting(of_cpu("exchange-estimates", |o, c| exchange(o, c, "topk:0.25+ef21"))),
+    aborting(of_cpu("exchange-coefficients", |o, c| exchange(o, c, "dct:tiles+topk:0.1+ef"))),
+    aborting(of_cpu("exchange-warm-up", |o, c| exchange(o, c, "grace:dgc"))),
+    of_cpu("exchange-drawn", |o, c| exchange(o, c, "randomk:0.3+ef")),
+    of_cpu("exchange-factors", |o, c| exchange(o, c, "powersgd:rank=2")),
+    of_cpu("exchange-factors-quantized", |o, c| exchange(o, c, "powersgd:rank=2+qsgd:bits=8,bucket=64")),
+    of_cpu("save-state", |o, c| saved(o, c, false)),
+    of_cpu("restore-state", |o, c| saved(o, c, true)),
     of_wgpu("encode-async", encode_async),
     of_wgpu("decode-async", decode_async),
     of_wgpu("encode-sparse-async", encode_sparse_async),

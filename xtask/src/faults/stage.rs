@@ -22,9 +22,9 @@ pub(crate) struct Args {
     /// Which operation.
     #[arg(long)]
     operation: String,
-    /// The library that fails calls.
+    /// The library that fails calls. Without it, this program's allocator refuses.
     #[arg(long)]
-    library: PathBuf,
+    library: Option<PathBuf>,
     /// The first fault, counted from zero.
     #[arg(long)]
     from: usize,
@@ -53,10 +53,19 @@ type Caught = std::thread::Result<Answer>;
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let known = ALL.iter().find(|operation| operation.name == args.operation);
     let operation = known.ok_or_else(|| format!("no operation is named {}", args.operation))?;
-    let control = Control::open(&args.library)?;
+    let control = match &args.library {
+        Some(library) => Control::open(library)?,
+        None => Control::of_allocator(),
+    };
     // What is caught is told on standard output; the words of a panic that the library contains are nobody's.
     std::panic::set_hook(Box::new(|_| {}));
     watch();
+    if args.backend == BackendKind::Cpu {
+        // Threads of a pool that nobody has used yet are rayon's to start, and not the library's.
+        let started =
+            gradwire::Device::cpu().encode(&gradwire::Qsgd::bits(4), &vec![1.0; 1 << 20], gradwire::Seed::new(1));
+        drop(started.map_err(|error| error.to_string())?);
+    }
     let mut stage = Stage { kind: args.backend, operation, control: &control, opened: None };
     let Counted { expected, calls, faults } = stage.count()?;
     println!("calls {calls}");
@@ -101,8 +110,8 @@ struct Stage<'a> {
     kind: BackendKind,
     operation: &'a Operation,
     control: &'a Control,
-    /// A device that is known to be right, for the next fault. Only on CUDA: what was opened on wgpu has its pipelines
-    /// then, and making them is what may fail.
+    /// A device that is known to be right, for the next fault. Not on wgpu: what was opened there has its pipelines then,
+    /// and making them is what may fail.
     opened: Option<Opened>,
 }
 
@@ -180,7 +189,7 @@ impl Stage<'_> {
 
     /// Whether a device is as it was once a call has failed. What wgpu makes of a want of memory is its own choice.
     fn goes_on(&self, mode: Mode) -> bool {
-        self.kind == BackendKind::Cuda && mode == Mode::Memory && !self.is_opening()
+        self.kind != BackendKind::Wgpu && mode == Mode::Memory && !self.is_opening()
     }
 
     /// The same call on the same device, without a fault: right where it goes on, and else at least an error.

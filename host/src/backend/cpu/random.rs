@@ -5,6 +5,8 @@ use gradwire_kernels::arith::permutation::place;
 use gradwire_kernels::params::{RandomParams, random_flags};
 
 use super::{Cpu, TASK, for_each};
+use crate::error::Error;
+use crate::words::zeros;
 
 /// Entries whose places are found before they are written.
 const BATCH: usize = 1 << 16;
@@ -23,24 +25,27 @@ impl Cpu {
     }
 
     /// Puts values in the places of the entries.
-    pub(crate) fn random_spread(&self, p: &RandomParams, values: &[f32], output: &mut [f32]) {
+    pub(crate) fn random_spread(&self, p: &RandomParams, values: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let factor = f32::from_bits(p.factor);
         if p.flags & random_flags::ACCUMULATE != 0 {
-            self.random_scatter(p, values, output, |place, value| *place = accumulate(*place, factor, value));
+            self.random_scatter(p, values, output, |place, value| *place = accumulate(*place, factor, value))
         } else {
-            self.random_scatter(p, values, output, |place, value| *place = canonical(value * factor));
+            self.random_scatter(p, values, output, |place, value| *place = canonical(value * factor))
         }
     }
 
     /// Does something with the place of each entry and its value.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for a batch of places. Nothing is written then.
     pub(crate) fn random_scatter(
         &self,
         p: &RandomParams,
         values: &[f32],
         output: &mut [f32],
         write: impl Fn(&mut f32, f32),
-    ) {
-        let mut places = vec![0; BATCH.min(p.entries as usize)];
+    ) -> Result<(), Error> {
+        let mut places = zeros::<u32>(BATCH.min(p.entries as usize) as u64, "the places of entries")?;
         let mut first = 0;
         while first < p.entries as usize {
             let own = (p.entries as usize - first).min(BATCH);
@@ -56,5 +61,6 @@ impl Cpu {
             }
             first += own;
         }
+        Ok(())
     }
 }

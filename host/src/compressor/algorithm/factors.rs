@@ -15,6 +15,7 @@ use crate::recipe::Algorithm;
 use crate::seed::Seed;
 use crate::view::PayloadView;
 use crate::wire::Payload;
+use crate::words::zeros;
 
 /// A factor of a step, where it lies. Its first entries may go through a quantizer, and the others as they are.
 pub(in super::super) trait Factor {
@@ -78,7 +79,10 @@ impl Factor for OnHost<'_> {
     }
 
     fn keep(&mut self, plan: &ModelPlan, _: Side, mine: &[Vec<PayloadView<'_>>]) -> Result<(), Error> {
-        self.own.resize(plan.layout().elements() as usize, 0.0);
+        let elements = plan.layout().elements() as usize;
+        if self.own.len() != elements {
+            *self.own = zeros(elements as u64, "a rank's own factor")?;
+        }
         let mine: Vec<&[PayloadView<'_>]> = mine.iter().map(Vec::as_slice).collect();
         self.device.decode_model(plan, DecodeMode::Sum(1.0), &mine, self.own)
     }
@@ -127,8 +131,9 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         };
         let plan = through.of(side);
         let (rank, ranks) = (self.group.rank(), self.group.ranks());
-        let encoded = factor.read(plan.layout().elements() as usize).and_then(|()| self.encode(side, through, factor));
-        let message = self.step.message(rank, &encoded);
+        let mut encoded =
+            factor.read(plan.layout().elements() as usize).and_then(|()| self.encode(side, through, factor));
+        let message = self.step.message(rank, &mut encoded);
         self.bytes += message.len() as u64;
         let mut from = Vec::new();
         let gathered = self.group.all_gather(&message, &mut from);
@@ -232,7 +237,7 @@ pub(in super::super) fn tell(parts: &[Part], step: Step, group: &mut (impl Colle
 /// A refusal in the place of a factor.
 fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
     let rank = group.rank();
-    let refusal = step.message(rank, &Err(ExchangeError::Refused { rank }.into()));
+    let refusal = step.refusal(rank, &ExchangeError::Refused { rank }.into());
     // The error behind which this comes says more than one of the group.
     let _ = group.all_gather(&refusal, &mut Vec::new());
 }

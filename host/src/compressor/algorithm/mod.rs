@@ -52,17 +52,32 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// A message of these payloads, or of the refusal.
-    fn message(self, rank: u32, payloads: &Result<Vec<Vec<u8>>, Error>) -> Vec<u8> {
+    /// A message of these payloads, or of the refusal. Where there is no memory for the message, that is the refusal.
+    fn message(self, rank: u32, payloads: &mut Result<Vec<Vec<u8>>, Error>) -> Vec<u8> {
+        let written = match payloads {
+            Ok(payloads) => self.written(payloads),
+            Err(error) => return self.refusal(rank, error),
+        };
+        written.unwrap_or_else(|error| {
+            let message = self.refusal(rank, &error);
+            *payloads = Err(error);
+            message
+        })
+    }
+
+    /// A message of these payloads.
+    fn written(self, payloads: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
         let mut message = Vec::new();
         let mut writer = frame::Writer::new(&mut message, self.step, self.model);
-        match payloads {
-            Ok(payloads) => {
-                payloads.iter().for_each(|payload| writer.append(payload));
-                writer.finish();
-            }
-            Err(error) => writer.fail(error, rank),
-        }
+        payloads.iter().try_for_each(|payload| writer.append(payload))?;
+        writer.finish();
+        Ok(message)
+    }
+
+    /// A message that says why there are none.
+    fn refusal(self, rank: u32, error: &Error) -> Vec<u8> {
+        let mut message = Vec::new();
+        frame::Writer::new(&mut message, self.step, self.model).fail(error, rank);
         message
     }
 

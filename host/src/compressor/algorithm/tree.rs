@@ -12,6 +12,7 @@ use crate::plan::NonFinite;
 use crate::recipe::Algorithm;
 use crate::sparse::SparsePayload;
 use crate::wire::PayloadError;
+use crate::words::zeros;
 
 /// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none
 /// waits.
@@ -32,8 +33,8 @@ pub(super) fn run(
             .and_then(|mine| merge(host, part, step, [&mine, &theirs?], ranks.wrapping_mul(round).wrapping_add(rank)))
             .map_err(|error| part.told(error, rank));
     }
-    let own = mine.map(|payload| vec![payload.into_bytes()]);
-    message = step.message(rank, &own);
+    let mut own = mine.map(|payload| vec![payload.into_bytes()]);
+    message = step.message(rank, &mut own);
     if let Some(parent) = Algorithm::parent(rank) {
         bytes += message.len() as u64;
         group.exchange(parent, &message, &mut ack).map_err(Error::from)?;
@@ -89,7 +90,7 @@ fn merge(
     if !*packed {
         return host.device.merge_sparse(&codec, mine, theirs, left, seed);
     }
-    let mut own = part.pack(left);
+    let mut own = part.pack(left)?;
     let merged =
         host.device.merge_sparse(&codec, mine, theirs, &mut own, seed).map_err(|error| part.unpacked(error))?;
     part.unpack(&own, left);
@@ -102,7 +103,7 @@ fn write(host: &mut Place<'_, '_>, part: &Part, result: &SparsePayload, weight: 
     if !*packed {
         return host.device.decode_sparse_sum(&[result], weight, host.gradient);
     }
-    let mut mean = vec![0.0; part.elements()];
+    let mut mean = zeros(part.elements() as u64, "the mean")?;
     host.device.decode_sparse_sum(&[result], weight, &mut mean)?;
     part.unpack(&mean, host.gradient);
     Ok(())

@@ -15,6 +15,7 @@ use crate::gradient::Gradient;
 use crate::plan::EncodePlan;
 use crate::seed::Seed;
 use crate::view::PayloadView;
+use crate::words::zeros;
 
 /// A piece of a tensor, and how it is encoded.
 type Planned = (Sub, EncodePlan);
@@ -40,12 +41,10 @@ pub(super) fn run(
         (Ok(pieces), Err(error)) => (pieces, Err(error)),
         (Err(error), _) => (Vec::new(), Err(error)),
     };
-    let (messages, refusal): (Vec<_>, _) = match refusal {
-        Ok(encoded) => (encoded.into_iter().map(|payloads| step.message(rank, &Ok(payloads))).collect(), None),
-        Err(error) => {
-            let refusal = Err(error);
-            (vec![step.message(rank, &refusal); ranks as usize], refusal.err())
-        }
+    let messages = |encoded: Vec<Vec<Vec<u8>>>| encoded.iter().map(|payloads| step.written(payloads)).collect();
+    let (messages, refusal): (Vec<_>, _) = match refusal.and_then(messages) {
+        Ok(messages) => (messages, None),
+        Err(error) => (vec![step.refusal(rank, &error); ranks as usize], Some(error)),
     };
     let to: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
     let mut from = Vec::new();
@@ -53,12 +52,12 @@ pub(super) fn run(
     let others = messages.iter().zip(0..).filter(|(_, to)| *to != rank);
     let mut bytes = others.map(|(message, _)| message.len() as u64).sum::<u64>();
 
-    let summed = match (refusal, pieces.get(rank as usize)) {
+    let mut summed = match (refusal, pieces.get(rank as usize)) {
         (Some(error), _) => Err(error),
         (None, Some(piece)) => sum(host.device, part, step, piece, &from, [rank, ranks]),
         (None, None) => Ok(Vec::new()),
     };
-    let message = step.message(rank, &summed);
+    let message = step.message(rank, &mut summed);
     bytes += message.len() as u64;
     group.all_gather(&message, &mut from).map_err(Error::from)?;
     // This rank's own error says more than what follows from it.
@@ -78,7 +77,7 @@ fn write(
 ) -> Result<(), Error> {
     expect_all(from, pieces.len() as u32)?;
     let views = (0..).zip(pieces).zip(from).map(|((owner, piece), message)| read(part, step, piece, message, owner));
-    let (mut mean, mut at) = (vec![0.0; part.elements()], 0);
+    let (mut mean, mut at) = (zeros(part.elements() as u64, "the mean")?, 0);
     for (piece, views) in pieces.iter().zip(frame::all(views)?) {
         for ((sub, plan), view) in piece.iter().zip(views) {
             debug_assert_eq!(plan.len(), sub.range.len());
@@ -164,7 +163,7 @@ fn sum(
         let seed = step.seed.worker(ranks.wrapping_mul(ranks.wrapping_add(1)).wrapping_add(rank));
         let mut payloads = Vec::with_capacity(piece.len());
         for (index, (sub, plan)) in piece.iter().enumerate() {
-            let mut sum = vec![0.0; sub.range.len()];
+            let mut sum = zeros(sub.range.len() as u64, "a sum")?;
             let of_ranks: Vec<_> = views.iter().map(|views| views[index]).collect();
             device.decode_sum(&of_ranks, mean::power(ranks).recip(), &mut sum)?;
             let own = if plan.feedback { sub.range.len() } else { 0 };

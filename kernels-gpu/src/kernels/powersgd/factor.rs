@@ -1,8 +1,8 @@
 //! Orthonormal columns, by the Cholesky factorisation of their products in binary64.
 //!
 //! Source: Fukaya, Kannan, Nakatsukasa, Yamamoto and Yanagisawa, "Shifted Cholesky QR for computing the QR
-//! factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). As `backend/cpu/orthonormal.rs`: a row is
-//! worked out in binary64, and rounded when it is done.
+//! factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020). As in `backend/cpu/orthonormal.rs`, a
+//! row is worked out in binary64, and rounded when it is done.
 
 use super::products::{PARTS, PRODUCTS, SIDE, columns, products, wide};
 use super::share::Share;
@@ -41,14 +41,15 @@ kernel! {
     /// all rows alone, and the others do nothing.
     ///
     /// # Shared memory
-    /// 11 KiB of the stage, and a word.
+    /// 9.3 KiB of the stage, and a word.
     ///
     /// # Launch contract
     /// As that of `powersgd_products`, which was launched over the same blocks before; with `COMMIT`, one more for each
     /// tensor that is not compressed.
     ///
     /// # Traffic
-    /// The block's rows, read and written; the products of all of the matrix's blocks. Coalesced.
+    /// The block's rows, read and written; the products of all of the matrix's blocks. With `COMMIT`, both factors, read
+    /// and written. Coalesced.
     ///
     /// # Determinism
     /// Run to run: every sum is in one order.
@@ -153,11 +154,12 @@ unsafe fn draw(p: &LowRankParams, b: &Buffers, share: &Share, mut columns: u32) 
 /// Ends a step of a state that is on the device.
 ///
 /// # Safety
-/// Nothing else touches the tensor's factors and marks.
+/// No other block touches the words of the factors that this block copies. The tensor's marks are written by its first
+/// block alone.
 #[inline(always)]
 unsafe fn commit(p: &LowRankParams, b: &Buffers, share: &Share) {
     let matrix = &share.matrix;
-    // SAFETY: the caller ensures that nothing else touches the tensor's factors and marks.
+    // SAFETY: the caller ensures that no other block touches the words that are copied, nor the marks that are written.
     unsafe {
         let poisoned = matrix.mark(p, b, mark::POISONED) != 0;
         if share.index == 0 && device::thread() == 0 {

@@ -56,7 +56,7 @@ kernel! {
         let group = p.first_tile + device::block();
         // SAFETY: the words are in the table.
         let word = |index: u32, at: u32| unsafe { *b.word(index * matrix::WORDS + at + side) };
-        // The last matrix whose first group is not behind this one.
+        // The last matrix whose first group is this one or an earlier one.
         let (mut index, mut behind) = (0, p.matrices);
         while behind - index > 1 {
             let middle = (index + behind) / 2;
@@ -81,7 +81,7 @@ kernel! {
             && group == word(index, matrix::FIRST_GROUP)
             && device::thread() == 0
         {
-            // SAFETY: the marks are there; no other block touches this one, and the status is only read.
+            // SAFETY: the marks are there. This thread alone writes this mark, and the status is only read.
             unsafe {
                 if !refused(&p, &b) {
                     *b.word(p.marks + index * mark::WORDS + mark::SENT) = 0;

@@ -37,14 +37,14 @@ kernel! {
     /// squares than warps, warps share the rows of a square.
     ///
     /// # Shared memory
-    /// 2 KiB of the stage.
+    /// 1 KiB of the stage.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, from `p.first_tile` on, of those that the table's `FIRST_SHARE` counts; with `START`, then
-    /// one for each tensor that is not compressed.
+    /// Blocks of 256 threads, from `p.first_tile` on, of those that the table's `FIRST_SHARE` counts; with `START`, one
+    /// more for each tensor that is not compressed.
     ///
     /// # Traffic
-    /// The factor once, and r/4 + 1 times from the L1 cache. Coalesced.
+    /// The factor once to copy it, and ceil(r/4) times to multiply it, mostly from the L1 cache. Coalesced.
     ///
     /// # Determinism
     /// Run to run: every sum is in one order.
@@ -87,11 +87,11 @@ kernel! {
 /// Begins a step of a state that is on the device.
 ///
 /// # Safety
-/// Nothing else touches the tensor's factor and marks.
+/// No other block touches the block's rows of the factor. The tensor's marks are written by its first block alone.
 #[inline(always)]
 unsafe fn start(p: &LowRankParams, b: &Buffers, share: &Share) {
     let (matrix, factor) = (&share.matrix, share.factor);
-    // SAFETY: the caller ensures that nothing else touches the tensor's factor and marks.
+    // SAFETY: the caller ensures that no other block touches the rows, nor the marks that are written.
     unsafe {
         if share.index == 0 && device::thread() == 0 {
             *b.word(p.marks + matrix.index * mark::WORDS + mark::POISONED) = 0;
@@ -109,7 +109,7 @@ unsafe fn start(p: &LowRankParams, b: &Buffers, share: &Share) {
 /// Copies the factor from what was all-reduced, and marks the matrix if an entry cannot be used.
 ///
 /// # Safety
-/// Nothing else touches the matrix's factor, and only atomic operations its poison.
+/// No other block touches the block's rows of the factor, and only atomic operations the matrix's poison.
 #[inline(always)]
 unsafe fn take(p: &LowRankParams, b: &Buffers, share: &Share) {
     let right = u32::from(p.has(low_rank_flags::RIGHT));
@@ -161,8 +161,8 @@ unsafe fn copy(
     bad
 }
 
-/// Hands the products of all pairs of columns, over some rows, to `store` with their numbers: squares of 4 x 4 products,
-/// row by row of the triangle.
+/// Hands the products of all pairs of columns, over some rows, to `store` with their numbers. They are numbered by
+/// squares of 4 x 4 products, row by row of the triangle.
 ///
 /// # Safety
 /// All threads arrive together, after a barrier after the rows were written. Nothing reads the stage from [`PARTS`] on.

@@ -1,4 +1,4 @@
-//! What a block has of a factor while columns are made orthonormal: some of the rows of all columns.
+//! A block's part of a factor while columns are made orthonormal: some of the rows, of all columns.
 
 use super::{Buffers, Matrix, padded};
 use crate::device;

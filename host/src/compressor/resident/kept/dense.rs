@@ -91,7 +91,7 @@ impl<D: DeviceMemory> Dense<D> {
         let Method::Dense { plan, .. } = &part.method else { return Ok(()) };
         self.queue_encode(queue, place, part, seed)?;
         for payload in self.encoded(queue, plan)? {
-            message.append(place.device.packed(payload, part.recipe.entropy)?.as_bytes());
+            message.append(place.device.packed(payload, part.recipe.entropy)?.as_bytes())?;
         }
         Ok(())
     }

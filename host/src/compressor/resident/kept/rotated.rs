@@ -107,7 +107,7 @@ impl<D: DeviceMemory> Rotated<D> {
         for (from, length) in [(0, header.scalar_bytes()), (header.codes_offset(), header.code_bytes())] {
             queue.read(&body, from, &mut bytes[from as usize..(from + length) as usize])?;
         }
-        message.append(place.device.packed(header.seal(&bytes)?, part.recipe.entropy)?.as_bytes());
+        message.append(place.device.packed(header.seal(&bytes)?, part.recipe.entropy)?.as_bytes())?;
         Ok(())
     }
 

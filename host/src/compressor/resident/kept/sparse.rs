@@ -91,7 +91,7 @@ impl<D: DeviceMemory> Sparse<D> {
             self.put(queue, payload.indices(), Some(rests), residual, self.elements)?;
         }
         self.leave(queue, place, part, residual)?;
-        message.append(payload.as_bytes());
+        message.append(payload.as_bytes())?;
         Ok(())
     }
 

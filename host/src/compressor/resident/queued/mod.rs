@@ -71,7 +71,7 @@ impl Compressor {
         let (mut message, mut all) = (Vec::new(), Vec::new());
         let mut writer = Writer::new(&mut message, self.steps, self.model);
         let sizes = made.as_ref().map(QueuedCompressor::sizes).unwrap_or_default();
-        writer.append(&sizes);
+        let made = made.and_then(|made| writer.append(&sizes).map(|()| made));
         match &made {
             Ok(_) => writer.finish(),
             Err(error) => writer.fail(error, group.rank()),
