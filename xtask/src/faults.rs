@@ -6,6 +6,7 @@
 //! Each operation has a process of its own, which is started anew behind a fault that ends it.
 
 mod allocator;
+mod answer;
 mod control;
 mod exchanges;
 mod operations;

@@ -1,66 +1,14 @@
 //! What is done while a call fails: every operation, on tensors that are small enough for an interpreter.
 
-use gradwire::backend::wgpu::Wgpu;
 use gradwire::{
-    BackendKind, DecodeMode, Device, Dtype, Error, Layout, LazyResidual, LowRankState, Matrix, NonFinite, PowerSgd,
-    Qsgd, Seed, TopK, Uniform,
+    BackendKind, DecodeMode, Device, Dtype, Error, LazyResidual, LowRankState, Matrix, NonFinite, PowerSgd, Qsgd, Seed,
+    TopK, Uniform,
 };
 use pollster::block_on;
 
-use super::allocator;
+use super::answer::{Answer, Failed, Opened, bytes, ready, values};
 use super::control::Control;
 use super::exchanges::{exchange, saved};
-
-/// An operation that failed, and what it changed although it did.
-pub(super) struct Failed {
-    pub(super) error: Error,
-    pub(super) changed: Option<&'static str>,
-}
-
-/// In the place of what was changed: the call was never made, since what prepares it failed.
-pub(super) const UNPREPARED: &str = "nothing, since it was not prepared: nothing";
-
-/// All bytes that an operation leaves.
-pub(super) type Answer = Result<Vec<u8>, Failed>;
-
-/// A device, and for the calls that do not wait what is behind it.
-pub(super) struct Opened {
-    pub(super) device: Device,
-    wgpu: Option<Wgpu>,
-    /// How many times as long tensors are as an interpreter could take.
-    times: u64,
-}
-
-impl Opened {
-    pub(super) fn of(kind: BackendKind) -> Result<Self, Error> {
-        if kind == BackendKind::Wgpu {
-            let wgpu = Wgpu::open()?;
-            return Ok(Self { device: Device::from_wgpu(wgpu.clone()), wgpu: Some(wgpu), times: 1 });
-        }
-        let times = if kind == BackendKind::Cpu { 512 } else { 1 };
-        Ok(Self { device: Device::of(kind)?, wgpu: None, times })
-    }
-
-    /// Elements of a tensor: some buckets, the last one short.
-    fn n(&self) -> usize {
-        1100 * self.times as usize
-    }
-
-    /// Elements of one segment, which is longer than what a selection has its zeros at once.
-    fn long(&self) -> usize {
-        3 * 8192 * self.times.min(16) as usize + 5
-    }
-
-    fn layout(&self) -> Result<Layout, Error> {
-        Layout::from_shapes([&[20 * self.times, 30][..], &[33 * self.times], &[17, 9]])
-    }
-
-    fn wgpu(&self) -> Result<&Wgpu, Failed> {
-        let reason = "this operation is of wgpu alone".to_owned();
-        let missing = Error::Unavailable { backend: BackendKind::Wgpu, reason };
-        self.wgpu.as_ref().ok_or(Failed { error: missing, changed: Some(UNPREPARED) })
-    }
-}
 
 /// An operation: prepares, arms, does its one call.
 pub(super) struct Operation {
@@ -95,15 +43,6 @@ const fn of_cpu(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Ope
 /// More than wgpu hands back at a time: 64 MiB, and then some.
 const LARGE: usize = (1 << 24) + 4096;
 
-pub(super) fn values(n: usize, salt: u32) -> Vec<f32> {
-    let value = |i: u32| (i.wrapping_add(salt).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0;
-    allocator::paused(|| (0..n as u32).map(value).collect())
-}
-
-pub(super) fn bytes(of: &[f32]) -> Vec<u8> {
-    of.iter().flat_map(|v| v.to_bits().to_le_bytes()).collect()
-}
-
 /// What came of a call that writes to `after`, which held `before`.
 fn judge(result: Result<Vec<u8>, Error>, what: &'static str, before: &[f32], after: &[f32]) -> Answer {
     match result {
@@ -113,11 +52,6 @@ fn judge(result: Result<Vec<u8>, Error>, what: &'static str, before: &[f32], aft
         }
         Err(error) => Err(Failed { error, changed: (bytes(before) != bytes(after)).then_some(what) }),
     }
-}
-
-/// A step of preparation, during which nothing fails.
-pub(super) fn ready<T>(result: Result<T, Error>) -> Result<T, Failed> {
-    result.map_err(|error| Failed { error, changed: Some(UNPREPARED) })
 }
 
 fn encode_by(plan: Result<gradwire::EncodePlan, Error>, opened: &Opened, control: &Control, n: usize) -> Answer {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use gradwire::{BackendKind, Error};
 
+use super::answer::{Answer, Failed, Opened, UNPREPARED};
 use super::control::{Control, Mode};
-use super::operations::{ALL, Answer, Failed, Opened, Operation, UNPREPARED};
+use super::operations::{ALL, Operation};
 use crate::verify::parse_kind;
 
 /// The part of a run that is one process.
