@@ -22,6 +22,7 @@ use crate::session::Session;
 use crate::threads;
 use crate::view::{AsPayload, PayloadView};
 use crate::wire::{HEADER_BYTES, Payload};
+use crate::words::zeros;
 
 enum Backend {
     Cpu(Cpu),
@@ -418,6 +419,8 @@ impl Device {
             return Ok(());
         }
         let (before, needed) = (output.len(), plan.payload_bytes());
+        let grown = needed.saturating_sub(before);
+        output.try_reserve(grown).map_err(|_| Error::no_memory("a payload", needed as u64))?;
         output.resize(before.max(needed), 0);
         let outcome = self.encode_plan_into(&plan, gradient, &mut [], seed, &mut output[..needed]);
         output.truncate(if outcome.is_ok() { needed } else { before });
@@ -429,11 +432,11 @@ impl Device {
     /// # Errors
     /// [`Error::Limit`] where the device's limits are too small for any part of it, or for the codes of a packed
     /// payload, which are unpacked in one binding: [`Device::unpack`] on the CPU makes of it one that is decoded in
-    /// parts. [`Error::Backend`] where the device fails.
+    /// parts. [`Error::Backend`] where there is no memory for the gradient, or the device fails.
     pub fn decode(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         let payload = payload.as_payload();
-        let mut output = vec![0.0; payload.len()];
+        let mut output = zeros(payload.len() as u64, "the decoded gradient")?;
         self.decode_into(&payload, &mut output)?;
         Ok(output)
     }

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{ALIGNMENT, Limits, Pass};
 pub use crate::plan::{Role, Sizes};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::words;
 
 /// Whose clock [`Session::time`] reads.
@@ -101,19 +102,10 @@ pub(crate) trait Sessions {
     fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error>;
 }
 
-/// Room for so many bytes from a device, which become the caller's once all of them are here.
+/// Bytes from a device, which become the caller's once all of them are here.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn room_for(bytes: usize) -> Result<Vec<u8>, Error> {
-    room_of("what a device hands back", bytes as u64)
-}
-
-/// Room for so many bytes of something, all of them zero.
-///
-/// # Errors
-/// [`Error::Backend`] where this machine has no memory for them, or addresses fewer: a browser's addresses have 32
-/// bits.
-pub(crate) fn room_of(what: &str, bytes: u64) -> Result<Vec<u8>, Error> {
-    words::zeros(bytes, what)
+    words::zeros(bytes as u64, "what a device hands back")
 }
 
 /// Checks that `bytes` from `offset` on lie in a buffer.

@@ -73,7 +73,7 @@ pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec
     run_share(device, depth, (0, 1), progress)
 }
 
-/// As [`run`], for a share of the codecs: each of `of` shares, counted from zero, has every so many-th of them.
+/// As [`run`], for the codecs whose place in [`codecs`] leaves `share` when it is divided by `of`.
 ///
 /// # Panics
 /// As [`run`].

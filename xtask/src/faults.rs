@@ -6,9 +6,9 @@
 //! Each operation has a process of its own, which is started anew behind a fault that ends it.
 
 mod allocator;
-mod answer;
 mod control;
 mod exchanges;
+mod fixtures;
 mod operations;
 pub(crate) mod stage;
 
@@ -61,7 +61,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     if !cfg!(target_os = "linux") && args.backend != Some(BackendKind::Cpu) {
         return Err(
-            "the stand-in for libcuda and the Vulkan layer are shared objects of Linux's; run this there, or ask for --backend cpu".to_owned()
+            "the stand-in for libcuda and the Vulkan layer are shared objects of Linux's; run this there, or ask for \
+             --backend cpu"
+                .to_owned(),
         );
     }
     let start = Instant::now();

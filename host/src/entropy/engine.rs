@@ -6,9 +6,10 @@ use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::Role;
-use crate::session::{Sessions, room_of};
+use crate::session::Sessions;
 use crate::view::PayloadView;
 use crate::wire::{HEADER_BYTES, Header, Payload};
+use crate::words::zeros;
 
 /// What room is asked for.
 const PAYLOAD: &str = "a payload";
@@ -58,7 +59,7 @@ pub(crate) fn pack(
 
 /// A copy of a payload.
 pub(super) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
-    let mut bytes = room_of(PAYLOAD, payload.as_bytes().len() as u64)?;
+    let mut bytes = zeros(payload.as_bytes().len() as u64, PAYLOAD)?;
     bytes.copy_from_slice(payload.as_bytes());
     Ok(Payload::seal(*payload.header(), bytes))
 }
@@ -74,7 +75,7 @@ pub(super) fn packed_payload(payload: &PayloadView<'_>, entropy: Entropy, packed
 /// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those
 /// begin.
 pub(super) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
-    let mut bytes = room_of(PAYLOAD, header.payload_bytes())?;
+    let mut bytes = zeros(header.payload_bytes(), PAYLOAD)?;
     let codes_at = HEADER_BYTES + payload.scalars().len();
     bytes[HEADER_BYTES..codes_at].copy_from_slice(payload.scalars());
     Ok((bytes, codes_at))
@@ -136,7 +137,7 @@ impl Packs for Cpu {
         let (table, runs) = self.pack_units(entropy, header.bits(), codes);
         let words_at = entropy.table_bytes(header.elements());
         let all = runs.iter().map(|run| run.len() as u64).sum::<u64>();
-        let mut bytes = room_of(PAYLOAD, words_at + all)?;
+        let mut bytes = zeros(words_at + all, PAYLOAD)?;
         bytes[..table.len()].copy_from_slice(&table);
         let mut rest = &mut bytes[words_at as usize..];
         for run in &runs {
@@ -173,7 +174,7 @@ impl<T: Sessions> Packs for T {
         let mut total = [0; 4];
         session.read(Role::Status, 0, &mut total)?;
         let words = u32::from_le_bytes(total);
-        let mut bytes = room_of(PAYLOAD, bytes_of_total(self.kind(), header, entropy, words)?)?;
+        let mut bytes = zeros(bytes_of_total(self.kind(), header, entropy, words)?, PAYLOAD)?;
         session.read(Role::Values, 0, &mut bytes)?;
         agreed(self.kind(), header, entropy, words, bytes)
     }

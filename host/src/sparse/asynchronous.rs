@@ -235,7 +235,7 @@ impl Wgpu {
 
     /// The values of a payload's entries, as f32.
     async fn values_of(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
-        if let Some(values) = payload.plain_values() {
+        if let Some(values) = payload.plain_values()? {
             return Ok(values);
         }
         let inner = PayloadView::from_bytes(payload.value_part())?;

@@ -110,8 +110,13 @@ impl Device {
         let (chosen, sums) = self.choose(plan, gradient, Some(sums))?;
         let values = self.write_values(plan, &chosen.bits, true, seed)?;
         let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
-        for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
-            sums[*index as usize] = rest(*bits, sent);
+        let entries = payload.indices().iter().zip(&chosen.bits).enumerate();
+        // The sums may be the residual itself, so nothing here may fail where values are plain.
+        if let Some(value) = payload.plain_value() {
+            entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, value(entry)));
+        } else {
+            let sent = self.sparse_values(&payload)?;
+            entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, sent[entry]));
         }
         Ok(payload)
     }
@@ -126,14 +131,7 @@ impl Device {
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         // The length is the header's word, and may be 2^31 where there is no entry.
-        let bytes = payload.header().n * 4;
-        Vec::<f32>::new().try_reserve_exact(payload.len()).map_err(|_| Error::Backend {
-            backend: self.kind(),
-            reason: format!(
-                "{bytes} bytes for the decoded gradient could not be allocated; decode into a buffer of yours"
-            ),
-        })?;
-        let mut output = vec![0.0; payload.len()];
+        let mut output = zeros(payload.header().n, "the decoded gradient")?;
         self.scatter(payload, None, &mut output)?;
         Ok(output)
     }
@@ -375,7 +373,7 @@ impl Device {
 
     /// The values of a payload's entries, as f32.
     pub(super) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
-        match payload.plain_values() {
+        match payload.plain_values()? {
             Some(values) => Ok(values),
             None => self.decode(&PayloadView::from_bytes(payload.value_part())?),
         }

@@ -4,10 +4,12 @@ use gradwire_kernels::codecs::SPARSE_TAG;
 use half::{bf16, f16};
 
 use super::index::{self, IndexFormat};
+use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::threads;
 use crate::view::{PayloadView, are_finite};
 use crate::wire::{CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
+use crate::words::reserved;
 
 /// How the values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -251,16 +253,27 @@ impl SparsePayload {
         }
     }
 
-    /// The values as f32, where they are plain.
-    pub(crate) fn plain_values(&self) -> Option<Vec<f32>> {
+    /// What gives the value of an entry as f32, by the entry's number, where values are plain.
+    pub(crate) fn plain_value(&self) -> Option<impl Fn(usize) -> f32> {
         let ValueFormat::Plain(dtype) = self.header.values else { return None };
         let part = self.value_part();
-        let halves = || part.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-        Some(match dtype {
-            Dtype::F32 => part.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            Dtype::F16 => halves().map(|h| f16::from_bits(h).to_f32()).collect(),
-            Dtype::Bf16 => halves().map(|h| bf16::from_bits(h).to_f32()).collect(),
+        let (words, halves) = (part.as_chunks::<4>().0, part.as_chunks::<2>().0);
+        Some(move |entry: usize| match dtype {
+            Dtype::F32 => f32::from_le_bytes(words[entry]),
+            Dtype::F16 => f16::from_le_bytes(halves[entry]).to_f32(),
+            Dtype::Bf16 => bf16::from_le_bytes(halves[entry]).to_f32(),
         })
+    }
+
+    /// The values as f32, where they are plain.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for them.
+    pub(crate) fn plain_values(&self) -> Result<Option<Vec<f32>>, Error> {
+        let Some(value) = self.plain_value() else { return Ok(None) };
+        let mut values = reserved(self.indices.len(), "the values of entries")?;
+        values.extend((0..self.indices.len()).map(value));
+        Ok(Some(values))
     }
 }
 

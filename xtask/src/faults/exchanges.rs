@@ -3,8 +3,8 @@
 use gradwire::{Collective, CollectiveError, Compressor, Error};
 
 use super::allocator;
-use super::answer::{Answer, Failed, Opened, bytes, ready, values};
 use super::control::Control;
+use super::fixtures::{Answer, Failed, Opened, bytes, ready, values};
 
 /// The second rank of two, of which the first gives what this one gives.
 #[derive(Default)]

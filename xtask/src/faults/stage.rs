@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use gradwire::{BackendKind, Error};
 
-use super::answer::{Answer, Failed, Opened, UNPREPARED};
 use super::control::{Control, Mode};
+use super::fixtures::{Answer, Failed, Opened, UNPREPARED};
 use super::operations::{ALL, Operation};
 use crate::verify::parse_kind;
 
@@ -111,8 +111,8 @@ struct Stage<'a> {
     kind: BackendKind,
     operation: &'a Operation,
     control: &'a Control,
-    /// A device that is known to be right, for the next fault. Not on wgpu: what was opened there has its pipelines then,
-    /// and making them is what may fail.
+    /// A device that is known to be right, for the next fault. Not on wgpu: a device that was used there has its
+    /// pipelines, and making them is what may fail.
     opened: Option<Opened>,
 }
 
