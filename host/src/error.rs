@@ -1,6 +1,7 @@
 //! What can go wrong, each with what was asked, what was found and what to do.
 
 use crate::kind::BackendKind;
+use crate::wire::PayloadError;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -264,7 +265,7 @@ pub enum Error {
     Recipe(#[from] crate::recipe::RecipeError),
     /// Bytes that are not a payload this version reads.
     #[error("not a readable payload: {0}")]
-    Payload(#[from] crate::wire::PayloadError),
+    Payload(#[source] PayloadError),
     /// Ranks that could not work together.
     #[error("not exchanged: {0}")]
     Collective(#[from] crate::collective::CollectiveError),
@@ -377,6 +378,15 @@ pub enum Error {
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
+    }
+}
+
+impl From<PayloadError> for Error {
+    fn from(error: PayloadError) -> Self {
+        match error {
+            PayloadError::Memory { bytes } => Self::no_memory("a payload", bytes),
+            error => Self::Payload(error),
+        }
     }
 }
 

@@ -8,11 +8,15 @@
 //! forever. It gets a pool of its own. Processes are told apart by their numbers, so that a child in a namespace where
 //! it has its parent's number is taken for it.
 
+use std::sync::{Mutex, PoisonError};
+
 use rayon::iter::{Enumerate, IntoParallelIterator, Map, MinLen, Zip};
 use rayon::prelude::*;
 use rayon::slice::{Chunks, ChunksExactMut, ChunksMut};
 
+use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
+use crate::words::reserved;
 
 /// Items that threads take in pieces.
 pub(crate) struct Parallel<I>(I);
@@ -48,6 +52,28 @@ pub(crate) fn count() -> usize {
 }
 
 impl<I: IndexedParallelIterator> Parallel<I> {
+    /// All, in the order of the items. The memory for them is allocated before the first is made.
+    ///
+    /// # Errors
+    /// That of an item, or a lack of memory for `what`.
+    pub(crate) fn try_collect<T: Default + Send>(self, what: &str) -> Result<Vec<T>, Error>
+    where
+        I: IndexedParallelIterator<Item = Result<T, Error>>,
+    {
+        let mut all = reserved(self.0.len(), what)?;
+        let failed = Mutex::new(None);
+        let of = |item: Result<T, Error>| {
+            item.unwrap_or_else(|error| {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                T::default()
+            })
+        };
+        forked::in_pool(|| {
+            self.0.map_init(FloatEnvironment::standard, |_, item| of(item)).collect_into_vec(&mut all);
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(all), Err)
+    }
+
     pub(crate) fn zip<J: IndexedParallelIterator>(self, other: Parallel<J>) -> Parallel<Zip<I, J>> {
         Parallel(self.0.zip(other.0))
     }

@@ -22,7 +22,7 @@ const WORDS_AT: usize = 24;
 pub(crate) const CHECKSUM_AT: usize = 28;
 const WHOLE_TAG: u8 = 0xff;
 
-/// Why bytes are not a payload.
+/// Why bytes were not read as a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
@@ -109,6 +109,12 @@ pub enum PayloadError {
         at: u64,
         /// What is wrong with it.
         what: &'static str,
+    },
+    /// Nothing is wrong with the bytes, but there is no memory for them.
+    #[error("{bytes} bytes for the payload cannot be had; free memory, or work on fewer tensors at a time")]
+    Memory {
+        /// Bytes that were asked for.
+        bytes: u64,
     },
 }
 
@@ -417,11 +423,12 @@ impl Payload {
     /// Checks received bytes and keeps a copy. [`PayloadView::from_bytes`](crate::PayloadView::from_bytes) keeps none.
     ///
     /// # Errors
-    /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this
-    /// build does not read. Nothing is allocated before every field of the header and the length were checked.
+    /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this build
+    /// does not read, or when there is no memory for a copy. Nothing is allocated before every field of the header and
+    /// the length were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
         let header = Header::check(bytes)?;
-        Ok(Self { header, bytes: bytes.to_vec() })
+        Ok(Self { header, bytes: received(bytes)? })
     }
 
     /// Checks received bytes and keeps them, without a copy.
@@ -487,6 +494,17 @@ impl Header {
         }
         Ok(header)
     }
+}
+
+/// A copy of received bytes.
+///
+/// # Errors
+/// [`PayloadError::Memory`] if there is no memory for it.
+pub(crate) fn received(bytes: &[u8]) -> Result<Vec<u8>, PayloadError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| PayloadError::Memory { bytes: bytes.len() as u64 })?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 /// Compares the checksum that a header holds with that of its bytes.

@@ -3,7 +3,7 @@
 //! CUDA's driver is the stand-in, wgpu's is lavapipe behind a Vulkan layer, and both count and fail calls. On the CPU
 //! the allocator does, for what can be as long as a gradient. What is done must then be right to the bit, or a typed
 //! error that has changed nothing; never a panic, a hang or a wrong answer.
-//! Each operation has a process of its own, which is started anew behind a fault that ends it.
+//! Each operation has a process of its own, which is started again after a fault that ends it.
 
 mod allocator;
 mod control;
@@ -31,10 +31,6 @@ const CAPABILITY: &str = "8.6";
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// How often a process is started again after faults that end it.
 const RESTARTS: usize = 100;
-/// Of operations that end the process, every so many-th fault at most.
-const ABORTING: usize = 3;
-/// The problem of a process that a signal ended, as where Rust's collections get no memory.
-const SIGNAL: &str = "the process ended with a signal";
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
@@ -45,7 +41,7 @@ pub(crate) struct Args {
     /// Which backend: cpu, cuda or wgpu. Without it, all.
     #[arg(long, value_parser = parse_kind)]
     backend: Option<BackendKind>,
-    /// Make every so many-th fault only.
+    /// Make one fault in so many.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     every: usize,
     /// Only the operations with this in their name.
@@ -67,45 +63,29 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         );
     }
     let start = Instant::now();
-    let (mut faults, mut aborted, mut wrong) = (0, 0, 0);
+    let (mut faults, mut wrong) = (0, 0);
     for kind in [BackendKind::Cpu, BackendKind::Cuda, BackendKind::Wgpu] {
         if args.backend.is_some_and(|asked| asked != kind) {
             continue;
         }
         let driver = Driver::of(kind)?;
         println!("\n{kind}: {}", driver.what);
-        println!(
-            "{:26} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
-            "operation", "calls", "faults", "right", "error", "aborts", "WRONG"
-        );
+        println!("{:26} {:>7} {:>7} {:>7} {:>7} {:>7}", "operation", "calls", "faults", "right", "error", "WRONG");
         let fitting = ALL.iter().filter(|o| o.only.is_none_or(|only| only == kind));
         for operation in fitting.filter(|operation| operation.name.contains(&args.operation)) {
-            let tally = of_operation(&driver, kind, operation, args.every)?;
-            let Tally { calls, right, typed, mut problems } = tally;
-            let mut known = 0;
-            if kind == BackendKind::Cpu && operation.aborts {
-                known = problems.remove(SIGNAL).map_or(0, |at| at.len());
-                if known == 0 {
-                    let problem = "it ends the process no more: take its mark away in operations.rs".to_owned();
-                    problems.insert(problem, vec!["all faults".to_owned()]);
-                }
-            }
+            let Tally { calls, right, typed, problems } = of_operation(&driver, kind, operation, args.every)?;
             let bad: usize = problems.values().map(Vec::len).sum();
-            let all = right + typed + known + bad;
-            println!("{:26} {calls:>7} {all:>7} {right:>7} {typed:>7} {known:>7} {bad:>7}", operation.name);
+            let all = right + typed + bad;
+            println!("{:26} {calls:>7} {all:>7} {right:>7} {typed:>7} {bad:>7}", operation.name);
             for (problem, at) in problems {
                 println!("    {}: {problem}", at.join(", "));
             }
             faults += all;
-            aborted += known;
             wrong += bad;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
     println!("\n{faults} faults, {wrong} with a wrong outcome, in {seconds:.0} s");
-    if aborted > 0 {
-        println!("{aborted} more ended the process, in operations that are known to end it without memory on the CPU");
-    }
     match (faults, wrong) {
         (0, _) => Err(format!("no operation's name has `{}` in it", args.operation)),
         (_, 0) => Ok(()),
@@ -126,8 +106,6 @@ struct Tally {
 /// Runs an operation's faults, in as many processes as it takes.
 fn of_operation(driver: &Driver, kind: BackendKind, operation: &Operation, every: usize) -> Result<Tally, String> {
     let (mut tally, mut from) = (Tally::default(), 0);
-    // A process that ends takes long to start again.
-    let every = if kind == BackendKind::Cpu && operation.aborts { every.max(ABORTING) } else { every };
     for _ in 0..RESTARTS {
         let mut command = driver.command()?;
         command.args(["faults-stage", "--backend", kind.name(), "--operation", operation.name]);
@@ -170,7 +148,7 @@ fn of_operation(driver: &Driver, kind: BackendKind, operation: &Operation, every
         let problem = match ended.code {
             _ if hung => "a call did not come back".to_owned(),
             Some(code) => format!("the process ended with code {code}"),
-            None => SIGNAL.to_owned(),
+            None => "the process ended with a signal".to_owned(),
         };
         tally.problems.entry(problem).or_default().push(at);
         from = index + every;

@@ -11,7 +11,6 @@ use super::failure::not_finite;
 use super::frame::Writer;
 use super::planes::{Held, Sides};
 use super::policy::Tensor;
-use crate::backend::cpu::Sums;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
@@ -242,15 +241,15 @@ impl Part {
                 let payload = match (feedback, *packed) {
                     (false, _) => device.encode_sparse(codec, input, seed),
                     (true, false) => {
-                        let sums = Sums::beside(residual.before, residual.behind);
-                        let payload = device.encode_sums(codec, Gradient::F32(input), sums, seed);
+                        let (before, behind) = (&*residual.before, &mut *residual.behind);
+                        let payload = device.encode_sums(codec, Gradient::F32(input), before, behind, seed);
                         // What lies between the tensors goes whole, by another way.
                         gaps(self.ranges(), input.len()).for_each(|gap| residual.behind[gap].fill(0.0));
                         payload
                     }
                     (true, true) => {
                         let mut own = self.pack(residual.before)?;
-                        let payload = device.encode_sums(codec, Gradient::F32(input), Sums::over(&mut own), seed);
+                        let payload = device.encode_sparse_with_feedback(codec, input, &mut own, seed);
                         self.unpack(&own, residual.behind);
                         payload
                     }
@@ -306,7 +305,7 @@ impl Part {
         let Method::LowRank { state, .. } = &mut self.method else { return Ok(()) };
         let found = state.not_finite(packed.as_deref().unwrap_or(input));
         let whole = packed.is_none();
-        match found.map(|index| Error::NotFinite { index }) {
+        match found?.map(|index| Error::NotFinite { index }) {
             Some(error) => Err(if whole { error } else { self.unpacked(error) }),
             None => Ok(()),
         }
@@ -357,15 +356,8 @@ impl Part {
 
     /// Checks the payloads of all ranks.
     pub(super) fn receive<'m>(&self, ranks: &[&[&'m [u8]]]) -> Result<Received<'m>, Error> {
-        let place = |rank: usize, tensor: usize| (rank as u32, self.tensors.get(tensor).copied().unwrap_or(0) as u64);
-        let differs = |rank, tensor, what| {
-            let (rank, tensor) = place(rank, tensor);
-            Error::from(ExchangeError::Payload { rank, tensor, what })
-        };
-        let damaged = |rank, tensor, source| {
-            let (rank, tensor) = place(rank, tensor);
-            Error::from(ExchangeError::Damaged { rank, tensor, source })
-        };
+        let differs = |rank: usize, tensor, what| self.differs(rank as u32, tensor, what);
+        let damaged = |rank: usize, tensor, source| self.damaged(rank as u32, tensor, source);
         match &self.method {
             _ if self.via != Algorithm::Gather => Ok(Received::Nothing),
             Method::Dense { plan, .. } => {
@@ -402,19 +394,42 @@ impl Part {
                 let mut all = Vec::with_capacity(ranks.len());
                 for (rank, payloads) in ranks.iter().enumerate() {
                     for bytes in *payloads {
-                        let payload = SparsePayload::from_bytes_of(bytes, *elements as u64);
-                        let payload = payload.map_err(|source| match source {
-                            PayloadError::Elements { .. } => differs(rank, 0, "length"),
-                            source => damaged(rank, 0, source),
-                        })?;
-                        self.expect_finite(rank as u32, payload.is_finite())?;
-                        all.push(payload);
+                        all.push(self.entries(rank as u32, bytes, *elements as u64)?);
                     }
                 }
                 Ok(Received::Sparse(all))
             }
             Method::LowRank { .. } | Method::Random { .. } => Ok(Received::Nothing),
         }
+    }
+
+    /// The entries that a rank sent, checked.
+    pub(super) fn entries(&self, rank: u32, bytes: &[u8], elements: u64) -> Result<SparsePayload, Error> {
+        let payload = SparsePayload::from_bytes_of(bytes, elements).map_err(|source| match source {
+            PayloadError::Elements { .. } => self.differs(rank, 0, "length"),
+            source => self.damaged(rank, 0, source),
+        })?;
+        self.expect_finite(rank, payload.is_finite())?;
+        Ok(payload)
+    }
+
+    /// The error of a payload that a rank sent, of a tensor among the part's own. A lack of memory is no fault of the
+    /// rank.
+    pub(super) fn damaged(&self, rank: u32, tensor: usize, source: PayloadError) -> Error {
+        if let PayloadError::Memory { .. } = source {
+            return source.into();
+        }
+        ExchangeError::Damaged { rank, tensor: self.place_of(tensor), source }.into()
+    }
+
+    /// The error of a payload that does not fit.
+    pub(super) fn differs(&self, rank: u32, tensor: usize, what: &'static str) -> Error {
+        ExchangeError::Payload { rank, tensor: self.place_of(tensor), what }.into()
+    }
+
+    /// The place in the model of a tensor among its own.
+    fn place_of(&self, tensor: usize) -> u64 {
+        self.tensors.get(tensor).copied().unwrap_or(0) as u64
     }
 
     /// Writes the mean over the ranks into the gradient.

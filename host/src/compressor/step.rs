@@ -67,10 +67,10 @@ impl Compressor {
         // With one part nothing is written before the last call that can fail, but the mean of estimates and votes, and
         // what a clip, a transform or Nesterov's momentum makes of the gradient.
         let careful = self.writes_twice();
-        let states = if careful { states(&self.parts) } else { Vec::new() };
+        let states = if careful { states(&self.parts)? } else { Vec::new() };
         let before = if careful { words::copied(gradient, "a copy of the gradient")? } else { Vec::new() };
         let elements = self.layout.elements();
-        let last = LastStep::begin(&self.parts, self.work.bytes, self.digest);
+        let last = LastStep::begin(&self.parts, self.work.bytes, self.digest)?;
         self.last = LastStep::default();
         self.broken_off = true;
         let (shared, planes) = self.split();
@@ -204,17 +204,21 @@ impl Shared<'_> {
         let parts_of = if gathers { &mut *parts } else { &mut [] };
         let encoded = ready.and_then(|()| parts_of.iter_mut().enumerate().try_for_each(encode));
         work.whole.clear();
+        let elements: u64 = whole.iter().map(|tensor| tensor.span.elements).sum();
+        let none = |_| words::no_memory::<f32>(elements, "tensors that go uncompressed");
+        let reserved = work.whole.try_reserve(elements as usize).map_err(none);
         let read = |tensor: &Whole| {
             let from = work.whole.len();
             ground.read(tensor, &mut work.whole)?;
             if tensor.policy == NonFinite::Error { refuse(&work.whole[from..], tensor.span.offset) } else { Ok(()) }
         };
-        let encoded = encoded.and_then(|()| whole.iter().try_for_each(read)).map_err(|error| match error {
-            Error::NotFinite { index } if policy_at(parts, whole, index) == NonFinite::Propagate => {
-                ExchangeError::Skipped { rank }.into()
-            }
-            other => other,
-        });
+        let encoded =
+            encoded.and(reserved).and_then(|()| whole.iter().try_for_each(read)).map_err(|error| match error {
+                Error::NotFinite { index } if policy_at(parts, whole, index) == NonFinite::Propagate => {
+                    ExchangeError::Skipped { rank }.into()
+                }
+                other => other,
+            });
         if gathers {
             match &encoded {
                 Ok(()) => message.finish(),
@@ -296,9 +300,9 @@ impl Shared<'_> {
 }
 
 /// Copies of the states of factors, in the order of the parts.
-fn states(parts: &[Part]) -> Vec<LowRankState> {
+fn states(parts: &[Part]) -> Result<Vec<LowRankState>, Error> {
     let state = |part: &Part| match &part.method {
-        Method::LowRank { state, .. } => Some(state.clone()),
+        Method::LowRank { state, .. } => Some(state.copied()),
         _ => None,
     };
     parts.iter().filter_map(state).collect()

@@ -31,12 +31,16 @@ impl Clone for LastStep {
 
 impl LastStep {
     /// A step begins, of these parts.
-    pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for copies of factors.
+    pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Result<Self, Error> {
         let factors = |part: &Part| match &part.method {
             Method::LowRank { state, .. } => Some(state.begin_undo()),
             _ => None,
         };
-        Self(Some(Replaced { factors: parts.iter().filter_map(factors).collect(), bytes, digest, skipped: false }))
+        let factors = parts.iter().filter_map(factors).collect::<Result<_, _>>()?;
+        Ok(Self(Some(Replaced { factors, bytes, digest, skipped: false })))
     }
 
     /// The step was skipped.

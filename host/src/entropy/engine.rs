@@ -134,7 +134,7 @@ fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
 
 impl Packs for Cpu {
     fn pack_codes(&self, header: &Header, entropy: Entropy, codes: &[u8]) -> Result<Packed, Error> {
-        let (table, runs) = self.pack_units(entropy, header.bits(), codes);
+        let (table, runs) = self.pack_units(entropy, header.bits(), codes)?;
         let words_at = entropy.table_bytes(header.elements());
         let all = runs.iter().map(|run| run.len() as u64).sum::<u64>();
         let mut bytes = zeros(words_at + all, PAYLOAD)?;

@@ -3,10 +3,33 @@
 use gradwire_kernels::arith::powersgd::usable;
 
 use super::LowRankState;
+use super::factors::StepFactors;
 use super::outcome::Outcome;
+use crate::error::Error;
+use crate::gradient::Gradient;
 use crate::plan::Side;
+use crate::words::no_memory;
+
+/// Memory for a list of the step under way, which is empty between steps.
+fn reserve<T>(list: &mut Vec<T>, entries: usize) -> Result<(), Error> {
+    list.clear();
+    list.try_reserve_exact(entries).map_err(|_| no_memory::<T>(entries as u64, "a step of PowerSGD"))
+}
 
 impl LowRankState {
+    /// Allocates what [`LowRankState::start_work`] fills, and a list for elements that are not finite, of tensors that are
+    /// not compressed.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if it cannot be had.
+    pub(super) fn reserve_work(&mut self, gradient: Gradient<'_>) -> Result<(), Error> {
+        let odd = self.plain_odd(gradient).count();
+        let Self { work: StepFactors { left, right, odd: sent }, left: kept_left, right: kept_right, .. } = self;
+        reserve(left, kept_left.len())?;
+        reserve(right, kept_right.len())?;
+        reserve(sent, odd)
+    }
+
     /// Fills the step's factors: that of the side it starts from is the last step's, yet to be made orthonormal; that
     /// of the other is zeros.
     pub(super) fn start_work(&mut self) {

@@ -222,11 +222,11 @@ impl LowRankState {
     }
 
     /// The first element of gradient + residual that the step would refuse, were its policy to.
-    pub(crate) fn not_finite(&mut self, gradient: &[f32]) -> Option<u64> {
+    pub(crate) fn not_finite(&mut self, gradient: &[f32]) -> Result<Option<u64>, Error> {
         let gradient = Gradient::F32(gradient);
-        let of_matrices = Cpu::default().low_rank_not_finite(&self.matrices(false), gradient);
+        let of_matrices = Cpu::default().low_rank_not_finite(&self.matrices(false), gradient)?;
         let plain = self.plain_not_finite(gradient);
-        [of_matrices, plain].into_iter().flatten().min()
+        Ok([of_matrices, plain].into_iter().flatten().min())
     }
 
     pub(super) fn began(&mut self, gradient: Gradient<'_>, plain: &mut [f32]) {

@@ -32,18 +32,24 @@ impl LowRankState {
 
     /// The first element of which the sum is not finite.
     pub(super) fn plain_not_finite(&self, gradient: Gradient<'_>) -> Option<u64> {
+        self.plain_odd(gradient).next()
+    }
+
+    /// The elements of which the sum is not finite.
+    pub(super) fn plain_odd(&self, gradient: Gradient<'_>) -> impl Iterator<Item = u64> {
         let feedback = self.codec.feedback();
-        let widened = |i: usize| match gradient {
+        let widened = move |i: usize| match gradient {
             Gradient::F32(x) => x[i],
             Gradient::F16(x) => f16_to_f32(x[i].to_bits()),
             Gradient::Bf16(x) => bf16_to_f32(x[i].to_bits()),
         };
         let parts = self.table.parts.iter().zip(&self.sent).filter(|(part, _)| !part.compressed);
-        let first = |(part, sent): (&Part, &bool)| {
-            let waits = |i: usize| if feedback && !*sent { self.sums[i] } else { 0.0 };
-            (part.first..part.first + part.elements()).find(|i| !(widened(*i) + waits(*i)).is_finite())
+        let odd = move |(part, sent): (&Part, &bool)| {
+            let waits = feedback && !*sent;
+            let sum = move |i: usize| widened(i) + if waits { self.sums[i] } else { 0.0 };
+            (part.first..part.first + part.elements()).filter(move |i| !sum(*i).is_finite())
         };
-        parts.into_iter().find_map(first).map(|i| i as u64)
+        parts.flat_map(odd).map(|i| i as u64)
     }
 
     /// Writes them behind the last factor; `plain` is empty in the other rounds.

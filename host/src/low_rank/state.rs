@@ -87,9 +87,12 @@ impl PartialEq for Scratch {
     }
 }
 
-/// Room for numbers, all zero.
+/// What the memory of a state is for, in an error.
+const STATE: &str = "a state of PowerSGD";
+
+/// Numbers, all zero.
 fn zeros(count: usize) -> Result<Vec<f32>, Error> {
-    words::zeros(count as u64, "a state of PowerSGD")
+    words::zeros(count as u64, STATE)
 }
 
 impl LowRankState {
@@ -191,14 +194,14 @@ impl LowRankState {
     /// R^T overflows, nothing is kept, here as in the next step.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for it.
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         self.expect_idle("residual")?;
         if !self.codec.feedback() {
-            return Ok(vec![0.0; self.sums.len()]);
+            return zeros(self.sums.len());
         }
-        let mut residual = self.sums.clone();
+        let mut residual = words::copied(&self.sums, "a residual")?;
         for (part, sent) in self.table.parts.iter().zip(&self.sent) {
             let mine = &mut residual[part.first..part.first + part.elements()];
             match (sent, part.compressed) {
@@ -212,7 +215,9 @@ impl LowRankState {
 
     /// Takes L R^T off the elements of a matrix.
     fn take_off(&self, part: &Part, elements: &mut [f32]) {
-        take_off(part, self.table.rank, &self.left[part.left..], &self.right[part.right..], elements);
+        let left = (&self.left[part.left..], part.row_stride());
+        let right = (&self.right[part.right..], part.column_stride());
+        take_off(part.columns, self.table.rank, left, right, elements);
     }
 
     /// Where this rank sent another factor than the mean that the last step ended with, `own` as it was sent: takes off
@@ -228,18 +233,18 @@ impl LowRankState {
             if !std::mem::take(&mut self.sent[index]) {
                 continue;
             }
-            let mut padded = vec![0.0; part.stride(last) * rank];
-            let columns = own.chunks_exact(part.dimension(last)).zip(padded.chunks_exact_mut(part.stride(last)));
-            columns.for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
-            let (mut left, mut right) = (&self.left[part.left..], &self.right[part.right..]);
+            let mut left = (&self.left[part.left..], part.row_stride());
+            let mut right = (&self.right[part.right..], part.column_stride());
             match last {
-                Side::Left => left = &padded,
-                Side::Right => right = &padded,
+                Side::Left => left = (own, part.rows),
+                Side::Right => right = (own, part.columns),
             }
             let rows = (COPIED / part.columns).max(1);
             let slabs = &mut self.sums[part.first..part.first + part.elements()];
             let slabs = threads::chunks_mut(slabs, rows * part.columns);
-            slabs.enumerate().for_each(|(slab, sums)| take_off(part, rank, &left[slab * rows..], right, sums));
+            slabs.enumerate().for_each(|(slab, sums)| {
+                take_off(part.columns, rank, (&left.0[slab * rows..], left.1), right, sums);
+            });
         }
     }
 
@@ -275,7 +280,7 @@ impl LowRankState {
     /// # Errors
     /// [`Error::Shape`] where the other state is for other tensors, another rank, or one of the two has feedback and
     /// the other has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of
-    /// either is under way. Both residuals are then as they were.
+    /// either is under way; [`Error::Backend`] where there is no memory for both. Both residuals are then as they were.
     pub fn absorb(&mut self, leaving: &Self) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         self.table.expect_same(&leaving.table)?;
@@ -293,10 +298,10 @@ impl LowRankState {
     /// The state of a worker that joins: the same factors and step, and no residual.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for it.
     pub fn joining(&self) -> Result<Self, Error> {
         self.expect_idle("joining")?;
-        let mut state = self.clone();
+        let mut state = self.copied()?;
         state.clear_residual()?;
         Ok(state)
     }
@@ -400,16 +405,48 @@ impl LowRankState {
     }
 
     /// What a step will replace, but for the residual, which a step leaves in `before`.
-    pub(crate) fn begin_undo(&self) -> Step {
-        Step {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for a copy of the factors.
+    pub(crate) fn begin_undo(&self) -> Result<Step, Error> {
+        Ok(Step {
             step: self.step,
             last: self.last,
-            left: self.left.clone(),
-            right: self.right.clone(),
+            left: words::copied(&self.left, STATE)?,
+            right: words::copied(&self.right, STATE)?,
             sent: self.sent.clone(),
             fates: self.fates.clone(),
             poisoned: self.poisoned.clone(),
-        }
+        })
+    }
+
+    /// A clone between steps.
+    ///
+    /// # Errors
+    /// As [`LowRankState::begin_undo`].
+    pub(crate) fn copied(&self) -> Result<Self, Error> {
+        let Step { step, last, left, right, sent, fates, poisoned } = self.begin_undo()?;
+        let sums = words::copied(&self.sums, STATE)?;
+        let (table, work, scratch) = (self.table.clone(), StepFactors::default(), Scratch::default());
+        let (codec, seed, before) = (self.codec, self.seed, Scratch::default());
+        Ok(Self {
+            codec,
+            table,
+            seed,
+            step,
+            last,
+            sums,
+            left,
+            right,
+            sent,
+            fates,
+            poisoned,
+            work,
+            round: 0,
+            scratch,
+            before,
+            keep: false,
+        })
     }
 
     /// Takes back a whole step that was made since.
@@ -443,10 +480,16 @@ impl LowRankState {
     }
 }
 
-/// Takes L R^T off rows of a matrix. The left factor begins at the first of them.
-fn take_off(part: &Part, rank: usize, left: &[f32], right: &[f32], rows: &mut [f32]) {
-    let (row_stride, column_stride) = (part.row_stride(), part.column_stride());
-    for (i, row) in rows.chunks_exact_mut(part.columns).enumerate() {
+/// Takes L R^T off rows of a matrix. Each factor comes with the entries from one of its columns to the next; the left
+/// one begins at the first of the rows.
+fn take_off(
+    columns: usize,
+    rank: usize,
+    (left, row_stride): (&[f32], usize),
+    (right, column_stride): (&[f32], usize),
+    rows: &mut [f32],
+) {
+    for (i, row) in rows.chunks_exact_mut(columns).enumerate() {
         for (first, elements) in (0..).step_by(TOGETHER).zip(row.chunks_mut(TOGETHER)) {
             let mut sums = [0.0f32; TOGETHER];
             let begin = sums.iter_mut().zip(&right[first..]).take(elements.len());

@@ -6,7 +6,7 @@ use super::device::{everything, is_more_than_all, own_halves, plain_values, refu
 use super::estimate::{self, Measure};
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::SelectPlan;
-use crate::backend::cpu::{Cpu, Entries};
+use crate::backend::cpu::{Cpu, Entries, Source};
 use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::embed::{Access, Piece, ScanBuffers, Scatter, ScatterBuffers};
@@ -56,7 +56,7 @@ impl Wgpu {
         let mut is_finite = true;
         if plan.guarded || feedback {
             // The gradient is in the host's memory, and on its way to the device is read there anyway.
-            let first = Cpu::first_not_finite(gradient, sums.as_deref());
+            let first = Cpu::first_not_finite(Source { gradient, residual: sums.as_deref() });
             is_finite = first.is_none();
             refuse(first.filter(|_| plan.guarded))?;
         }
@@ -65,17 +65,18 @@ impl Wgpu {
             None => self.select_async(&plan, gradient, sums.as_deref_mut(), false).await?.0,
         };
         let chosen = if is_more_than_all(&plan, &entries) {
-            everything(sums.as_deref().map_or(gradient, Gradient::F32))
+            everything(sums.as_deref().map_or(gradient, Gradient::F32).into())?
         } else {
             entries
         };
-        let own = if feedback { None } else { own_halves(&plan, gradient, &chosen.indices) };
-        let values = match own.or_else(|| plain_values(plan.values, &chosen.bits)) {
+        let own = if feedback { None } else { own_halves(&plan, gradient, &chosen.indices)? };
+        let plain = if own.is_some() { own } else { plain_values(plan.values, &chosen.bits)? };
+        let values = match plain {
             Some(values) => values,
             None => self.quantized(&plan, &chosen.bits, feedback, seed).await?,
         };
         let header = plan.header(chosen.indices.len());
-        let payload = SparsePayload::seal(header, chosen.indices, &values);
+        let payload = SparsePayload::seal(header, chosen.indices, &values)?;
         if let (Some(residual), Some(mut sums), true) = (residual, sums, is_finite) {
             let sent = self.values_of(&payload).await?;
             for ((index, bits), sent) in payload.indices().iter().zip(&chosen.bits).zip(sent) {
@@ -216,7 +217,7 @@ impl Wgpu {
             }
             is_first = false;
         }
-        Ok(search.end())
+        search.end()
     }
 
     /// Values as the codec quantizes them.

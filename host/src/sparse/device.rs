@@ -2,7 +2,7 @@
 
 use std::borrow::{Borrow, Cow};
 
-use gradwire_kernels::arith::float::{bf16_to_f32, canonical, f16_to_f32};
+use gradwire_kernels::arith::float::canonical;
 use gradwire_kernels::arith::topk::key;
 use half::{bf16, f16};
 
@@ -10,7 +10,7 @@ use super::estimate;
 use super::lazy::LazyResidual;
 use super::payload::{SparsePayload, ValueFormat};
 use super::select::{SelectPlan, Sent};
-use crate::backend::cpu::{Cpu, Entries, Sums};
+use crate::backend::cpu::{Cpu, ENTRIES, Entries, Source};
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
@@ -19,7 +19,7 @@ use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
 use crate::sparse::IndexFormat;
 use crate::view::PayloadView;
-use crate::words::{little_endian, zeros};
+use crate::words::{little_endian, reserved, zeros};
 
 impl Device {
     /// Keeps the entries of largest magnitude. The seed matters where values are quantized.
@@ -37,12 +37,12 @@ impl Device {
         let _environment = FloatEnvironment::standard();
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
-        let (chosen, _) = self.choose(&plan, gradient, None)?;
-        let values = match own_halves(&plan, gradient, &chosen.indices) {
+        let chosen = self.choose(&plan, gradient.into(), None)?;
+        let values = match own_halves(&plan, gradient, &chosen.indices)? {
             Some(values) => values,
             None => self.write_values(&plan, &chosen.bits, false, seed)?,
         };
-        Ok(SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values))
+        SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values)
     }
 
     /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the
@@ -53,8 +53,7 @@ impl Device {
     /// checkpoint. [`Device::encode_sparse_lazily`] spares a GPU the writing of those zeros.
     ///
     /// If an element of g + e is NaN or infinite, the payload is that of g + e, and the residual stays as it was: the
-    /// step is one that its caller skips, and what overflowed does not come back in later ones. The CPU reads g and e
-    /// once more for that, whatever the device.
+    /// step is one that its caller skips, and what overflowed does not come back in later ones.
     ///
     /// # Errors
     /// As [`Device::encode_sparse`]; [`Error::FeedbackDiverges`] for a quantizer of the values that feedback does not
@@ -70,55 +69,63 @@ impl Device {
         let gradient = gradient.into();
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        // A plan that refuses what is not finite looks for it itself.
-        let is_finite = plan.guarded || Cpu::first_not_finite(gradient, Some(residual)).is_none();
-        if is_finite && self.engine().in_place() && matches!(plan.values, ValueFormat::Plain(_)) {
-            // Plain values cannot fail once the residual changes. For quantized ones memory may be lacking by then.
-            return self.encode_planned(&plan, gradient, Sums::over(residual), seed);
+        let source = Source { gradient, residual: Some(residual) };
+        if let Some(cpu) = self.engine().cpu() {
+            let fed = self.encode_fed(&plan, source, None, seed)?;
+            // Nothing fails from here on.
+            if fed.is_finite(&plan, source) {
+                cpu.add_to(gradient, residual);
+                fed.leave_in(residual);
+            }
+            return Ok(fed.payload);
         }
         let mut next = zeros(plan.n, "a residual")?;
-        let payload = self.encode_planned(&plan, gradient, Sums::beside(residual, &mut next), seed)?;
-        if is_finite {
+        let fed = self.encode_fed(&plan, source, Some(&mut next), seed)?;
+        if fed.is_finite(&plan, source) {
+            fed.leave_in(&mut next);
             residual.copy_from_slice(&next);
         }
-        Ok(payload)
+        Ok(fed.payload)
     }
 
-    /// As [`Device::encode_sparse_with_feedback`], with the new residual where the sums go. Where this fails, that
-    /// memory may hold anything.
+    /// As [`Device::encode_sparse_with_feedback`], with the new residual in `next`, whether it is finite or not. Where
+    /// this fails, that memory may hold anything.
     pub(crate) fn encode_sums(
         &self,
         codec: &TopK,
         gradient: Gradient<'_>,
-        sums: Sums<'_>,
+        residual: &[f32],
+        next: &mut [f32],
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
-        Error::expect_len("residual", "elements", sums.residual().len(), plan.n)?;
-        self.encode_planned(&plan, gradient, sums, seed)
+        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
+        let source = Source { gradient, residual: Some(residual) };
+        let fed = self.encode_fed(&plan, source, Some(&mut *next), seed)?;
+        fed.leave_in(next);
+        Ok(fed.payload)
     }
 
-    fn encode_planned(
+    /// The payload of gradient + residual, and what it leaves. The sums are written as [`Sparse::select`] says.
+    ///
+    /// [`Sparse::select`]: super::Sparse::select
+    fn encode_fed(
         &self,
         plan: &SparsePlan,
-        gradient: Gradient<'_>,
-        sums: Sums<'_>,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
         seed: Seed,
-    ) -> Result<SparsePayload, Error> {
+    ) -> Result<Fed, Error> {
         // Whether the quantizer takes that many, before anything is read.
         plan.quantizer(plan.most() as usize, true)?;
-        let (chosen, sums) = self.choose(plan, gradient, Some(sums))?;
-        let values = self.write_values(plan, &chosen.bits, true, seed)?;
-        let payload = SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values);
-        let entries = payload.indices().iter().zip(&chosen.bits).enumerate();
-        // The sums may be the residual itself, so nothing here may fail where values are plain.
-        if let Some(value) = payload.plain_value() {
-            entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, value(entry)));
-        } else {
-            let sent = self.sparse_values(&payload)?;
-            entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, sent[entry]));
-        }
-        Ok(payload)
+        let Entries { indices, bits } = self.choose(plan, source, sums)?;
+        let values = self.write_values(plan, &bits, true, seed)?;
+        let payload = SparsePayload::seal(plan.header(indices.len()), indices, &values)?;
+        let decoded = match payload.header().values {
+            ValueFormat::Plain(_) => Vec::new(),
+            ValueFormat::Payload => self.sparse_values(&payload)?,
+        };
+        Ok(Fed { payload, bits, decoded })
     }
 
     /// The gradient that a sparse payload holds: zeros but for its entries.
@@ -258,24 +265,25 @@ impl Device {
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let of_union = plan.of_union(&indices);
-        let chosen = self.engine().select(&of_union, Gradient::F32(&sums), None)?;
-        let kept = chosen.indices.iter().map(|at| indices[*at as usize]).collect::<Vec<u32>>();
+        let chosen = self.engine().select(&of_union, Gradient::F32(&sums).into(), None)?;
+        let mut kept = reserved(chosen.indices.len(), ENTRIES)?;
+        kept.extend(chosen.indices.iter().map(|at| indices[*at as usize]));
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
-        let payload = SparsePayload::seal(plan.header(kept.len()), kept, &values);
+        let payload = SparsePayload::seal(plan.header(kept.len()), kept, &values)?;
         let mut left = sums;
         for ((at, bits), sent) in chosen.indices.iter().zip(&chosen.bits).zip(self.sparse_values(&payload)?) {
             left[*at as usize] = rest(*bits, sent);
         }
-        let dropped = indices.iter().zip(left).filter(|(_, left)| left.to_bits() != 0);
-        let kept: Vec<(u32, f32)> =
-            dropped.map(|(index, left)| (*index, canonical(residual[*index as usize] + left))).collect();
+        let dropped = || indices.iter().zip(&left).filter(|(_, left)| left.to_bits() != 0);
         // The sum of two finite numbers may be infinite. All sums are looked at before the first is written.
-        let bad = bad.or_else(|| kept.iter().find(|(_, sum)| !sum.is_finite()).map(|(index, _)| (*index).into()));
+        let infinite = || dropped().find(|(index, left)| !(residual[**index as usize] + **left).is_finite());
+        let bad = bad.or_else(|| infinite().map(|(index, _)| (*index).into()));
         if plan.guarded {
             refuse(bad)?;
         }
-        for (index, sum) in kept.into_iter().filter(|_| bad.is_none()) {
-            residual[index as usize] = sum;
+        for (index, left) in dropped().filter(|_| bad.is_none()) {
+            let place = &mut residual[*index as usize];
+            *place = canonical(*place + left);
         }
         Ok(payload)
     }
@@ -285,7 +293,8 @@ impl Device {
         let (of_a, of_b) = (self.sparse_values(a)?, self.sparse_values(b)?);
         let mut first = a.indices().iter().copied().zip(of_a).peekable();
         let mut second = b.indices().iter().copied().zip(of_b).peekable();
-        let (mut indices, mut sums) = (Vec::new(), Vec::new());
+        let most = a.indices().len() + b.indices().len();
+        let (mut indices, mut sums) = (reserved(most, MERGED)?, reserved(most, MERGED)?);
         loop {
             let next = match (first.peek(), second.peek()) {
                 (None, None) => return Ok((indices, sums)),
@@ -301,40 +310,32 @@ impl Device {
         }
     }
 
-    /// The entries, and gradient + residual, empty without one; but zero may stand there where an entry is kept that is
-    /// sent as it is.
-    fn choose<'s>(
-        &self,
-        plan: &SparsePlan,
-        gradient: Gradient<'_>,
-        mut sums: Option<Sums<'s>>,
-    ) -> Result<(Entries, &'s mut [f32]), Error> {
-        let mut entries = match plan.sought {
-            Some(sought) => self.searched(plan, sought, gradient, sums.as_mut().map(Sums::reborrow))?,
-            None => self.engine().select(plan, gradient, sums.as_mut().map(Sums::reborrow))?,
+    /// The entries that are kept; the sums are written as [`Sparse::select`](super::Sparse::select) says.
+    fn choose(&self, plan: &SparsePlan, source: Source<'_>, mut sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+        let entries = match plan.sought {
+            Some(sought) => self.searched(plan, sought, source, sums.as_deref_mut())?,
+            None => self.engine().select(plan, source, sums.as_deref_mut())?,
         };
-        let sums = sums.map(Sums::into_sums);
         if is_more_than_all(plan, &entries) {
-            entries = everything(sums.as_deref().map_or(gradient, Gradient::F32));
+            return everything(sums.map_or(source, |sums| Gradient::F32(sums).into()));
         }
-        Ok((entries, sums.unwrap_or_default()))
+        Ok(entries)
     }
 
-    /// The entries that a search finds. With a residual, gradient + residual is written.
+    /// The entries that a search finds, as [`Device::choose`].
     fn searched(
         &self,
         plan: &SparsePlan,
         sought: Sought,
-        gradient: Gradient<'_>,
-        mut sums: Option<Sums<'_>>,
+        source: Source<'_>,
+        mut sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
         let engine = self.engine();
-        let residual = sums.as_ref().map(Sums::residual);
-        let plans = estimate::plans(sought, gradient.len(), gradient.dtype(), residual.is_some())?;
+        let plans = estimate::plans(sought, source.len(), source.gradient.dtype(), source.residual.is_some())?;
         let partials = match sought {
             // Entries are in the host's memory anyway.
             Sought::PerSign(_) if engine.in_place() => Vec::new(),
-            _ => engine.partials(&plans, gradient, residual)?,
+            _ => engine.partials(&plans, source)?,
         };
         let mut search = estimate::search(sought, plan.n, &partials);
         let mut is_first = true;
@@ -342,8 +343,8 @@ impl Device {
             let above = plan.above(threshold);
             let (from, sums) = match &mut sums {
                 // Once they are written, they are what is selected from.
-                Some(sums) if !is_first => (Gradient::F32(sums.sums), None),
-                sums => (gradient, sums.as_mut().map(Sums::reborrow)),
+                Some(sums) if !is_first => (Gradient::F32(sums).into(), None),
+                sums => (source, sums.as_deref_mut()),
             };
             match engine.late().filter(|_| search.counts()) {
                 Some(late) => search.count(late.count(&above, from, sums)?),
@@ -351,7 +352,7 @@ impl Device {
             }
             is_first = false;
         }
-        Ok(search.end())
+        search.end()
     }
 
     pub(super) fn write_values<'b>(
@@ -361,10 +362,11 @@ impl Device {
         feedback: bool,
         seed: Seed,
     ) -> Result<Cow<'b, [u8]>, Error> {
-        if let Some(values) = plain_values(plan.values, bits) {
+        if let Some(values) = plain_values(plan.values, bits)? {
             return Ok(values);
         }
-        let values: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).collect();
+        let mut values: Vec<f32> = reserved(bits.len(), ENTRIES)?;
+        values.extend(bits.iter().map(|b| f32::from_bits(*b)));
         Ok(match plan.quantizer(values.len(), feedback)? {
             Some(q) => self.encode_plan(&q, Gradient::F32(&values), &mut [], seed)?.into_bytes().into(),
             None => Cow::default(),
@@ -412,7 +414,8 @@ impl Device {
         let Some(late) = late else {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
         };
-        if !plan.guarded && Cpu::first_not_finite(gradient, Some(residual.sums())).is_some() {
+        let source = Source { gradient, residual: Some(residual.sums()) };
+        if !plan.guarded && Cpu::first_not_finite(source).is_some() {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
         }
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), true, true);
@@ -424,8 +427,9 @@ impl Device {
             residual.materialize();
             vec![None; parts.len()]
         }));
-        let mut sums = residual.sums().to_vec();
-        let entries = match late.select_by(&select, &plan, gradient, Some(Sums::over(&mut sums))) {
+        let mut sums = zeros(plan.n, "a residual")?;
+        let source = Source { gradient, residual: Some(residual.sums()) };
+        let entries = match late.select_by(&select, &plan, source, Some(&mut sums)) {
             // Which element is the first has to be told of the residual as it is.
             Err(Error::NotFinite { .. }) if residual.is_pending() => {
                 return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
@@ -433,13 +437,13 @@ impl Device {
             outcome => outcome?,
         };
         let all = is_more_than_all(&plan, &entries);
-        let chosen = if all { everything(Gradient::F32(&sums)) } else { entries };
+        let chosen = if all { everything(Gradient::F32(&sums).into())? } else { entries };
         let sent = if all { Vec::new() } else { sent_of(&chosen, &parts) };
         if all {
             sums.fill(0.0);
         }
         let values = little_endian(&chosen.bits);
-        let payload = SparsePayload::seal(plan.header(chosen.bits.len()), chosen.indices, &values);
+        let payload = SparsePayload::seal(plan.header(chosen.bits.len()), chosen.indices, &values)?;
         *residual = LazyResidual::with_pending(sums, sent);
         Ok(payload)
     }
@@ -500,40 +504,95 @@ fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
 }
 
 /// Every entry.
-pub(super) fn everything(of: Gradient<'_>) -> Entries {
-    let bits = match of {
-        Gradient::F32(x) => x.iter().map(|v| v.to_bits()).collect(),
-        Gradient::F16(x) => x.iter().map(|v| f16_to_f32(v.to_bits()).to_bits()).collect(),
-        Gradient::Bf16(x) => x.iter().map(|v| bf16_to_f32(v.to_bits()).to_bits()).collect(),
-    };
-    Entries { indices: (0..of.len() as u32).collect(), bits }
+pub(super) fn everything(of: Source<'_>) -> Result<Entries, Error> {
+    let mut all = Entries::default();
+    all.reserve(of.len())?;
+    all.indices.extend(0..of.len() as u32);
+    all.bits.extend((0..of.len()).map(|i| of.at(i).to_bits()));
+    Ok(all)
+}
+
+/// What the memory of two payloads' entries is for, in an error.
+const MERGED: &str = "the entries of both payloads";
+
+/// The payload of gradient + residual.
+struct Fed {
+    payload: SparsePayload,
+    /// The sums that were chosen.
+    bits: Vec<u32>,
+    /// The values that the payload decodes to, if they are quantized.
+    decoded: Vec<f32>,
+}
+
+impl Fed {
+    /// Whether gradient + residual is finite. A plan that refuses what is not has looked for it.
+    fn is_finite(&self, plan: &SparsePlan, source: Source<'_>) -> bool {
+        if plan.guarded {
+            return true;
+        }
+        // What is not finite is largest.
+        if plan.select.keeps_some_of_all() {
+            return self.bits.iter().all(|bits| f32::from_bits(*bits).is_finite());
+        }
+        Cpu::first_not_finite(source).is_none()
+    }
+
+    /// Leaves in the sums what was not sent of the entries.
+    fn leave_in(&self, sums: &mut [f32]) {
+        let entries = self.payload.indices().iter().zip(&self.bits).enumerate();
+        match self.payload.plain_value() {
+            Some(value) => {
+                entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, value(entry)));
+            }
+            None => {
+                let sent = entries.zip(&self.decoded);
+                sent.for_each(|((_, (index, bits)), sent)| sums[*index as usize] = rest(*bits, *sent));
+            }
+        }
+    }
 }
 
 /// The entries of halves that are sent as halves: the bits as they are, since a conversion there and back may change a
 /// NaN.
-pub(super) fn own_halves<'b>(plan: &SparsePlan, gradient: Gradient<'_>, indices: &[u32]) -> Option<Cow<'b, [u8]>> {
+///
+/// # Errors
+/// [`Error::Backend`] where there is no memory for them.
+pub(super) fn own_halves<'b>(
+    plan: &SparsePlan,
+    gradient: Gradient<'_>,
+    indices: &[u32],
+) -> Result<Option<Cow<'b, [u8]>>, Error> {
     match (plan.values, gradient) {
-        (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => Some(halves(indices, |i| x[i as usize].to_bits())),
-        (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => Some(halves(indices, |i| x[i as usize].to_bits())),
-        _ => None,
+        (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => halves(indices, |i| x[i as usize].to_bits()).map(Some),
+        (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => halves(indices, |i| x[i as usize].to_bits()).map(Some),
+        _ => Ok(None),
     }
 }
 
 /// Values as they are sent, unless they are quantized: as they are, or rounded.
-pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Option<Cow<'_, [u8]>> {
+///
+/// # Errors
+/// [`Error::Backend`] where there is no memory for them.
+pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Result<Option<Cow<'_, [u8]>>, Error> {
     match format {
-        ValueFormat::Plain(Dtype::F32) => Some(little_endian(bits)),
-        ValueFormat::Plain(Dtype::F16) => Some(halves(bits, |b| {
-            let v = f32::from_bits(b);
-            let half = f16::from_f32(v);
-            if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
-        })),
-        ValueFormat::Plain(Dtype::Bf16) => Some(halves(bits, |b| {
-            let v = f32::from_bits(b);
-            let half = bf16::from_f32(v);
-            if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
-        })),
-        ValueFormat::Payload => None,
+        ValueFormat::Plain(Dtype::F32) => Ok(Some(little_endian(bits))),
+        ValueFormat::Plain(Dtype::F16) => {
+            let half = |b| {
+                let v = f32::from_bits(b);
+                let half = f16::from_f32(v);
+                if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
+            };
+            halves(bits, half).map(Some)
+        }
+        ValueFormat::Plain(Dtype::Bf16) => {
+            let half = |b| {
+                let v = f32::from_bits(b);
+                let half = bf16::from_f32(v);
+                if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
+            };
+            halves(bits, half).map(Some)
+        }
+        ValueFormat::Payload => Ok(None),
     }
 }
 
@@ -552,8 +611,10 @@ pub(super) fn rest(bits: u32, sent: f32) -> f32 {
     }
 }
 
-fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Cow<'b, [u8]> {
-    of.iter().flat_map(|v| half(*v).to_le_bytes()).collect()
+fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Result<Cow<'b, [u8]>, Error> {
+    let mut bytes = reserved(2 * of.len(), "the values of entries")?;
+    bytes.extend(of.iter().flat_map(|v| half(*v).to_le_bytes()));
+    Ok(bytes.into())
 }
 
 pub(super) fn refuse(first: Option<u64>) -> Result<(), Error> {

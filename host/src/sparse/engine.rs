@@ -7,27 +7,29 @@ use super::lazy::LazyResidual;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
 use super::settle::settle;
-use crate::backend::cpu::{Cpu, Entries, Sums};
+use crate::backend::cpu::{Cpu, ENTRIES, Entries, Source};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
-use crate::gradient::Gradient;
 use crate::plan::{EncodePlan, Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::seed::Seed;
 use crate::session::{Session, Sessions};
+use crate::words::zeros;
+
+/// What the memory of statistics is for, in an error.
+const STATISTICS: &str = "statistics of the gradient";
 
 /// What a backend does with a gradient of which a few entries are kept.
 pub(crate) trait Sparse {
-    /// The entries that are kept. With a residual, gradient + residual is written; but zero may stand where an entry is
-    /// kept that is sent as it is. Where this fails, the memory of the sums may hold anything.
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error>;
+    /// The CPU, if this is it: it selects before it writes any sum.
+    fn cpu(&self) -> Option<&Cpu>;
 
-    /// Partial statistics of gradient + residual by each of these plans, whose tensor is one bucket.
-    fn partials(
-        &self,
-        plans: &[EncodePlan],
-        gradient: Gradient<'_>,
-        residual: Option<&[f32]>,
-    ) -> Result<Vec<Vec<u32>>, Error>;
+    /// The entries that are kept. Of a source with a residual, gradient + residual is written to `sums`; but zero may
+    /// stand where an entry is kept that is sent as it is. On the CPU `sums` may be `None`. If this fails, `sums` may
+    /// hold anything.
+    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error>;
+
+    /// Partial statistics of the source by each of these plans, whose tensor is one bucket.
+    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error>;
 
     /// Selections from a residual that is late, where that saves anything.
     fn late(&self) -> Option<&dyn Late>;
@@ -50,23 +52,27 @@ pub(crate) trait Late {
         &self,
         select: &SelectPlan,
         plan: &SparsePlan,
-        gradient: Gradient<'_>,
-        sums: Option<Sums<'_>>,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error>;
 
-    /// How many elements reach the plan's threshold. With a residual, gradient + residual is written. Nothing is looked
-    /// for that is not finite. Where this fails, the memory of the sums may hold anything.
-    fn count(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<u64, Error>;
+    /// How many elements reach the plan's threshold. Of a source with a residual, gradient + residual is written to
+    /// `sums`. Nothing is looked for that is not finite. If this fails, `sums` may hold anything.
+    fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error>;
 }
 
 impl Sparse for Cpu {
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error> {
+    fn cpu(&self) -> Option<&Cpu> {
+        Some(self)
+    }
+
+    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
         if plan.guarded
-            && let Some(index) = Self::first_not_finite(gradient, sums.as_ref().map(Sums::residual))
+            && let Some(index) = Self::first_not_finite(source)
         {
             return Err(Error::NotFinite { index });
         }
-        let entries = self.largest_of(gradient, sums, &plan.select);
+        let entries = self.largest_of(source, sums, &plan.select)?;
         let found = entries.bits.len() as u64;
         match plan.kept() {
             Some(expected) if found != expected => Err(Error::Changed { expected, found }),
@@ -74,17 +80,12 @@ impl Sparse for Cpu {
         }
     }
 
-    fn partials(
-        &self,
-        plans: &[EncodePlan],
-        gradient: Gradient<'_>,
-        residual: Option<&[f32]>,
-    ) -> Result<Vec<Vec<u32>>, Error> {
+    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error> {
         let of_plan = |plan: &EncodePlan| {
             let bytes = plan.statistic_bytes();
-            let mut words = vec![0; (bytes.end - bytes.start) as usize / 4];
-            let p = EncodeParams { n: gradient.len() as u32, ..plan.params(Seed::new(0)) };
-            self.statistics(plan.header().codec, &p, gradient, residual, &mut words);
+            let mut words = zeros((bytes.end - bytes.start) / 4, STATISTICS)?;
+            let p = EncodeParams { n: source.len() as u32, ..plan.params(Seed::new(0)) };
+            self.statistics(plan.header().codec, &p, source.gradient, source.residual, &mut words);
             Ok(words)
         };
         plans.iter().map(of_plan).collect()
@@ -118,19 +119,19 @@ impl Sparse for Cpu {
 }
 
 impl<T: Sessions> Sparse for T {
-    fn select(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<Entries, Error> {
-        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
-        let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
-        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
-        self.select_by(&select, plan, gradient, sums)
+    fn cpu(&self) -> Option<&Cpu> {
+        None
     }
 
-    fn partials(
-        &self,
-        plans: &[EncodePlan],
-        gradient: Gradient<'_>,
-        residual: Option<&[f32]>,
-    ) -> Result<Vec<Vec<u32>>, Error> {
+    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
+        let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
+        let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), exact);
+        self.select_by(&select, plan, source, sums)
+    }
+
+    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error> {
+        let Source { gradient, residual } = source;
         let limits = self.limits();
         let most = plans.iter().map(|plan| plan.scratch_bytes() as u64).max().unwrap_or(0);
         let input = gradient.as_bytes();
@@ -144,7 +145,7 @@ impl<T: Sessions> Sparse for T {
         let of_plan = |plan: &EncodePlan| {
             session.run(&plan.statistics(&limits)?)?;
             let bytes = plan.statistic_bytes();
-            let mut words = vec![0u32; (bytes.end - bytes.start) as usize / 4];
+            let mut words = zeros((bytes.end - bytes.start) / 4, STATISTICS)?;
             session.read(Role::Workspace, bytes.start, bytemuck::cast_slice_mut(&mut words))?;
             Ok(words)
         };
@@ -163,7 +164,7 @@ impl<T: Sessions> Sparse for T {
         session.write(Role::Workspace, 0, &crate::words::little_endian(&table))?;
         // SAFETY: all passes, in a session of their own whose workspace is their table.
         unsafe { session.run_trusted(&passes)? };
-        let mut settled = vec![0.0f32; residual.len()];
+        let mut settled = zeros(residual.len() as u64, "a residual")?;
         session.read(Role::Residual, 0, bytemuck::cast_slice_mut(&mut settled))?;
         *residual = LazyResidual::from(settled);
         Ok(())
@@ -201,7 +202,7 @@ impl<T: Sessions> Sparse for T {
             unsafe { session.run_trusted(&scatter(indices.len() as u64, Some(weight), elements, &limits)?)? };
         }
         // Read whole before anything is written: a device may fail half way.
-        let mut sums = vec![0.0f32; output.len()];
+        let mut sums: Vec<f32> = zeros(elements, "the sum of payloads")?;
         session.read(Role::Output, 0, bytemuck::cast_slice_mut(&mut sums))?;
         output.copy_from_slice(&sums);
         Ok(())
@@ -213,23 +214,24 @@ impl<T: Sessions> Late for T {
         &self,
         select: &SelectPlan,
         plan: &SparsePlan,
-        gradient: Gradient<'_>,
-        sums: Option<Sums<'_>>,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
         let limits = self.limits();
+        let Source { gradient, residual } = source;
         let (n, dtype) = (gradient.len(), gradient.dtype());
-        let scan = if plan.guarded { scan_passes(n, dtype, sums.is_some(), &limits)? } else { Vec::new() };
+        let scan = if plan.guarded { scan_passes(n, dtype, residual.is_some(), &limits)? } else { Vec::new() };
         let passes = select.passes(&limits)?;
         if passes.is_empty() && scan.is_empty() {
-            if let Some(Sums { residual: Some(residual), sums }) = sums {
+            if let (Some(residual), Some(sums)) = (residual, sums) {
                 sums.copy_from_slice(residual);
             }
             return Ok(Entries::default());
         }
         let mut session = self.session(select.sizes())?;
         session.write(Role::Input, 0, gradient.as_bytes())?;
-        if let Some(sums) = &sums {
-            session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
+        if let Some(residual) = residual {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
         }
         let first_not_finite = |session: &mut dyn Session| {
             session.run(&scan)?;
@@ -255,23 +257,24 @@ impl<T: Sessions> Late for T {
         if let Select::Above(_) = plan.select {
             session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;
         }
-        let [mut indices, mut bits] = [(); 2].map(|()| vec![0u32; count[0] as usize]);
-        session.read(Role::Indices, 0, bytemuck::cast_slice_mut(&mut indices))?;
+        let (mut indices, mut bits) = (zeros(count[0].into(), ENTRIES)?, zeros::<u32>(count[0].into(), ENTRIES)?);
+        session.read(Role::Indices, 0, bytemuck::cast_slice_mut::<u32, u8>(&mut indices))?;
         session.read(Role::Values, 0, bytemuck::cast_slice_mut(&mut bits))?;
         if plan.guarded && among_kept && bits.iter().any(|b| !f32::from_bits(*b).is_finite()) {
-            if let Some(sums) = &sums {
-                session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
+            if let Some(residual) = residual {
+                session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
             }
             first_not_finite(&mut *session)?;
         }
         if let Some(sums) = sums {
-            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums.into_sums()))?;
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
         }
         Ok(Entries { indices, bits })
     }
 
-    fn count(&self, plan: &SparsePlan, gradient: Gradient<'_>, sums: Option<Sums<'_>>) -> Result<u64, Error> {
-        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), false);
+    fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error> {
+        let Source { gradient, residual } = source;
+        let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), residual.is_some(), false);
         let passes = select.counting_passes(&self.limits())?;
         let mut sizes = select.sizes();
         for role in [Role::Indices, Role::Values] {
@@ -279,8 +282,8 @@ impl<T: Sessions> Late for T {
         }
         let mut session = self.session(sizes)?;
         session.write(Role::Input, 0, gradient.as_bytes())?;
-        if let Some(sums) = &sums {
-            session.write(Role::Residual, 0, bytemuck::cast_slice(sums.residual()))?;
+        if let Some(residual) = residual {
+            session.write(Role::Residual, 0, bytemuck::cast_slice(residual))?;
         }
         session.write(Role::Workspace, 0, &crate::words::little_endian(select.table()))?;
         // SAFETY: all passes of the plan but those that write entries, in order, in a session of their own whose
@@ -289,7 +292,7 @@ impl<T: Sessions> Late for T {
         let mut count = [0u32];
         session.read(Role::Workspace, select.total_at(), bytemuck::cast_slice_mut(&mut count))?;
         if let Some(sums) = sums {
-            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums.into_sums()))?;
+            session.read(Role::Residual, 0, bytemuck::cast_slice_mut(sums))?;
         }
         Ok(count[0].into())
     }

@@ -2,6 +2,7 @@
 
 use crate::threads;
 use crate::wire::PayloadError;
+use crate::words::reserved;
 
 /// How the indices are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,13 +154,25 @@ pub(crate) fn write(format: IndexFormat, n: u64, indices: &[u32], bytes: &mut [u
 pub(crate) fn read(format: IndexFormat, n: u64, count: u64, bytes: &[u8]) -> Result<Vec<u32>, PayloadError> {
     let word = |at: usize| u32::from_le_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]);
     let words = bytes.len() / 4;
+    let memory =
+        || reserved(count as usize, "indices").map_err(|_| PayloadError::Memory { bytes: count.saturating_mul(4) });
     let indices: Vec<u32> = match format {
-        IndexFormat::All => (0..n as u32).collect(),
-        IndexFormat::List => (0..words).map(word).collect(),
+        IndexFormat::All => {
+            let mut indices = memory()?;
+            indices.extend(0..n as u32);
+            indices
+        }
+        IndexFormat::List => {
+            let mut indices = memory()?;
+            indices.extend((0..words).map(word));
+            indices
+        }
         IndexFormat::Bitmap => {
             let found: u64 = (0..words).map(|at| u64::from(word(at).count_ones())).sum();
             expect(found, count)?;
-            ones((0..words).map(word), count)
+            let mut indices = memory()?;
+            ones((0..words).map(word), |position| indices.push(position));
+            indices
         }
         IndexFormat::EliasFano => {
             let split = Split::new(n, count);
@@ -183,13 +196,13 @@ pub(crate) fn read(format: IndexFormat, n: u64, count: u64, bytes: &[u8]) -> Res
                 let pair = if split.low == 0 { 0 } else { u64::from(word(at)) | u64::from(next) << 32 };
                 ((pair >> (bit % 32)) & mask) as u32
             };
-            let highs = ones((first..words).map(word), count);
-            let mut indices = Vec::with_capacity(count as usize);
-            for (k, high) in highs.into_iter().enumerate() {
+            let mut indices = memory()?;
+            ones((first..words).map(word), |high| {
+                let k = indices.len() as u32;
                 // What does not fit 32 bits is out of range, and stays so.
-                let index = u64::from(high - k as u32) << split.low | u64::from(lows(k as u64));
+                let index = u64::from(high - k) << split.low | u64::from(lows(k.into()));
                 indices.push(u32::try_from(index).unwrap_or(u32::MAX));
-            }
+            });
             indices
         }
     };
@@ -211,16 +224,14 @@ fn expect(found: u64, count: u64) -> Result<(), PayloadError> {
     Err(PayloadError::Index { at: found.min(count), what: "is where the bits and the header's count disagree" })
 }
 
-/// Positions of the bits that are set.
-fn ones(words: impl Iterator<Item = u32>, count: u64) -> Vec<u32> {
-    let mut positions = Vec::with_capacity(count as usize);
+/// Hands out the positions of the bits that are set, which rise.
+fn ones(words: impl Iterator<Item = u32>, mut each: impl FnMut(u32)) {
     for (at, mut word) in words.enumerate() {
         while word != 0 {
-            positions.push(32 * at as u32 + word.trailing_zeros());
+            each(32 * at as u32 + word.trailing_zeros());
             word &= word - 1;
         }
     }
-    positions
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::threads;
 use crate::view::{PayloadView, are_finite};
-use crate::wire::{CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum};
-use crate::words::reserved;
+use crate::wire::{
+    CodecId, HEADER_BYTES, MAGIC, MAX_ELEMENTS, PayloadError, VERSION, checksum, expect_checksum, received,
+};
+use crate::words::{reserved, zeros};
 
 /// How the values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,11 +163,11 @@ impl SparsePayload {
     ///
     /// # Errors
     /// [`PayloadError`] where the bytes are truncated, too long, damaged, of another format or version, or where the
-    /// indices do not rise, or reach beyond the gradient. Nothing is allocated before every field of the header, the
-    /// length and the checksum were checked.
+    /// indices do not rise, or reach beyond the gradient, or where there is no memory for them. Nothing is allocated
+    /// before every field of the header, the length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
         let (header, indices) = check(bytes, None)?;
-        Ok(Self { header, indices, bytes: bytes.to_vec() })
+        Ok(Self { header, indices, bytes: received(bytes)? })
     }
 
     /// Checks received bytes of a gradient with so many elements, and keeps a copy.
@@ -177,7 +179,7 @@ impl SparsePayload {
     /// As [`SparsePayload::from_bytes`]; [`PayloadError::Elements`] for another length.
     pub fn from_bytes_of(bytes: &[u8], elements: u64) -> Result<Self, PayloadError> {
         let (header, indices) = check(bytes, Some(elements))?;
-        Ok(Self { header, indices, bytes: bytes.to_vec() })
+        Ok(Self { header, indices, bytes: received(bytes)? })
     }
 
     /// Checks received bytes and keeps them, without a copy.
@@ -190,9 +192,12 @@ impl SparsePayload {
     }
 
     /// Writes entries whose indices rise, each below `header.n`, and whose values are `values`' bytes.
-    pub(crate) fn seal(header: SparseHeader, indices: Vec<u32>, values: &[u8]) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for the bytes.
+    pub(crate) fn seal(header: SparseHeader, indices: Vec<u32>, values: &[u8]) -> Result<Self, Error> {
         let of_indices = header.index_bytes() as usize;
-        let mut bytes = vec![0; HEADER_BYTES + of_indices + values.len()];
+        let mut bytes: Vec<u8> = zeros((HEADER_BYTES + of_indices + values.len()) as u64, "a payload")?;
         let (to_indices, to_values) = bytes[HEADER_BYTES..].split_at_mut(of_indices);
         threads::join(
             || index::write(header.index_format(), header.n, &indices, to_indices),
@@ -200,7 +205,7 @@ impl SparsePayload {
         );
         let head = header.write(&bytes[HEADER_BYTES..]);
         bytes[..HEADER_BYTES].copy_from_slice(&head);
-        Self { header, indices, bytes }
+        Ok(Self { header, indices, bytes })
     }
 
     /// What to send.

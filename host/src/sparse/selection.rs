@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
+use crate::backend::cpu::ENTRIES;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -11,7 +12,7 @@ use crate::plan::{ALIGNMENT, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not
 use crate::session::Session;
 use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
 use crate::wire::PayloadError;
-use crate::words::from_little_endian;
+use crate::words::{copied, from_little_endian, reserved};
 
 /// What [`crate::Device::encode_sparse`] runs on a device, over the buffers of a session, without the payload that the
 /// host makes of the entries. Made by [`TopK::selection`].
@@ -281,14 +282,15 @@ impl Selection {
             (None, Some(at)) => return wrong(at, "is not below the number of elements"),
             (None, None) => {}
         }
-        let bytes: Vec<u8> = match self.header.values {
-            ValueFormat::Plain(Dtype::F16) => values.iter().flat_map(|v| f16_bits(*v).to_le_bytes()).collect(),
+        let mut bytes: Vec<u8> = reserved(4 * values.len(), ENTRIES)?;
+        match self.header.values {
+            ValueFormat::Plain(Dtype::F16) => bytes.extend(values.iter().flat_map(|v| f16_bits(*v).to_le_bytes())),
             ValueFormat::Plain(Dtype::Bf16) => {
-                values.iter().flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes()).collect()
+                bytes.extend(values.iter().flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes()));
             }
-            _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        };
-        Ok(SparsePayload::seal(self.header, indices.to_vec(), &bytes))
+            _ => bytes.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+        }
+        SparsePayload::seal(self.header, copied(indices, ENTRIES)?, &bytes)
     }
 
     /// How many entries are kept. Their indices and values, as f32, are then in the buffers of these names, in rising

@@ -102,10 +102,10 @@ impl SparseSteps {
         all: impl FnOnce() -> Result<Vec<f32>, Error>,
     ) -> Result<Selected, Error> {
         if is_more_than_all(&self.plan, &entries) {
-            entries = everything(Gradient::F32(&all()?));
+            entries = everything(Gradient::F32(&all()?).into())?;
         }
         let values = device.write_values(&self.plan, &entries.bits, self.feedback, seed)?;
-        let payload = SparsePayload::seal(self.plan.header(entries.indices.len()), entries.indices, &values);
+        let payload = SparsePayload::seal(self.plan.header(entries.indices.len()), entries.indices, &values)?;
         let left = |(bits, sent): (&u32, f32)| rest(*bits, sent);
         let rests = match self.feedback && !self.zeroes {
             true => Some(entries.bits.iter().zip(device.sparse_values(&payload)?).map(left).collect()),

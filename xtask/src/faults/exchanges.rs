@@ -1,6 +1,6 @@
 //! The exchange of a compressor, with the steps before it and the state after it.
 
-use gradwire::{Collective, CollectiveError, Compressor, Error};
+use gradwire::{Collective, CollectiveError, Compressor, Error, Policy, Tensor};
 
 use super::allocator;
 use super::control::Control;
@@ -54,34 +54,52 @@ impl Collective for Twin {
     }
 }
 
-/// For two matrices and a vector; of two phases, for a matrix that both ranks own a half of.
+/// For two matrices and a vector, which may have a recipe of its own. For two phases it is one matrix, so that each rank
+/// owns half of it.
 fn compressor(recipe: &str) -> Result<Compressor, Error> {
     if recipe.contains("twophase") {
         return Compressor::new(recipe, [[960, 480]], 5);
     }
-    Compressor::new(recipe, [vec![960, 480], vec![640, 96], vec![70_000]], 5)
+    let shapes = [vec![960, 480], vec![640, 96], vec![70_000]];
+    let Some((recipe, of_vectors)) = recipe.split_once(", vectors ") else {
+        return Compressor::new(recipe, shapes, 5);
+    };
+    let tensors = shapes.map(|shape| Tensor::new("", shape));
+    Compressor::with_policy(&Policy::new(recipe)?.vectors(of_vectors)?, &tensors, 5)
 }
 
-/// The second of two steps.
+/// Makes a compressor, and takes two steps.
 pub(super) fn exchange(opened: &Opened, control: &Control, recipe: &str) -> Answer {
-    let mut compressor = ready(compressor(recipe))?;
+    control.arm();
+    let answer = two_steps(opened, control, recipe);
+    control.over();
+    answer
+}
+
+fn two_steps(opened: &Opened, control: &Control, recipe: &str) -> Answer {
+    let mut compressor = compressor(recipe).map_err(|error| Failed { error, changed: None })?;
     let n = compressor.elements();
-    ready(compressor.exchange(&opened.device, &mut Twin::default(), &mut values(n, 1)))?;
-    let (before, state) = (values(n, 2), ready(compressor.state())?);
-    let mut gradient = before.clone();
-    let result = control.call(|| compressor.exchange(&opened.device, &mut Twin::default(), &mut gradient));
-    match result {
-        Ok(()) => Ok([ready(compressor.state())?, bytes(&gradient)].concat()),
-        Err(error) => {
+    let mut answer = Vec::new();
+    for step in [1, 2] {
+        let (before, state) = allocator::paused(|| (values(n, step), compressor.state()));
+        let state = ready(state)?;
+        let mut gradient = allocator::paused(|| before.clone());
+        let result = compressor.exchange(&opened.device, &mut Twin::default(), &mut gradient);
+        if let Err(error) = result {
+            control.over();
             let is_whole = compressor.state().is_ok_and(|now| now == state);
             let changed = if !is_whole {
                 Some("the state")
             } else {
                 (bytes(&gradient) != bytes(&before)).then_some("the gradient")
             };
-            Err(Failed { error, changed })
+            return Err(Failed { error, changed });
         }
+        allocator::paused(|| answer.extend(bytes(&gradient)));
     }
+    control.over();
+    answer.extend(ready(compressor.state())?);
+    Ok(answer)
 }
 
 /// Saves a state, or takes one up.

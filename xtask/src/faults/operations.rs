@@ -18,18 +18,10 @@ pub(super) struct Operation {
     pub(super) run: fn(&Opened, &Control) -> Answer,
     /// Which of its calls are failed at most, from the last one on: the large one would take hours.
     pub(super) last: u64,
-    /// Whether the CPU backend still ends the process where it gets no memory. A fault to be mended: the command fails
-    /// for an operation that is marked and does not.
-    pub(super) aborts: bool,
 }
 
 const fn of(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Operation {
-    Operation { name, only: None, run, last: u64::MAX, aborts: false }
-}
-
-/// One that ends the process on the CPU.
-const fn aborting(operation: Operation) -> Operation {
-    Operation { aborts: true, ..operation }
+    Operation { name, only: None, run, last: u64::MAX }
 }
 
 const fn of_wgpu(name: &'static str, run: fn(&Opened, &Control) -> Answer) -> Operation {
@@ -378,43 +370,42 @@ pub(super) const ALL: &[Operation] = &[
     of("encode-model", |o, c| encode_model(o, c, &Uniform::bits(8).non_finite(NonFinite::Error))),
     of("encode-model-whole", |o, c| encode_model(o, c, &Uniform::bits(8).whole_tensor().contractive())),
     of("decode-model", decode_model),
-    aborting(of("encode-sparse", encode_sparse_alone)),
-    aborting(of("encode-sparse-feedback", |o, c| {
+    of("encode-sparse", encode_sparse_alone),
+    of("encode-sparse-feedback", |o, c| {
         encode_sparse(o, c, &TopK::count(o.entries(50)).non_finite(NonFinite::Error), o.n())
-    })),
-    aborting(of("encode-sparse-quantized", |o, c| {
-        encode_sparse(o, c, &TopK::blocks(256, 8).then(Uniform::bits(8)), o.n())
-    })),
-    aborting(of("encode-sparse-lazily", encode_lazily)),
+    }),
+    of("encode-sparse-quantized", |o, c| encode_sparse(o, c, &TopK::blocks(256, 8).then(Uniform::bits(8)), o.n())),
+    of("encode-sparse-lazily", encode_lazily),
     of("settle", settle),
     of("decode-sparse", |o, c| decode_sparse(o, c, None)),
     of("decode-sparse-add", |o, c| decode_sparse(o, c, Some(0.5))),
     of("decode-sparse-sum", decode_sparse_sum),
-    aborting(of("merge-sparse", merge_sparse)),
-    aborting(of("low-rank-begin", low_rank_begin)),
-    aborting(of("low-rank-advance", low_rank_advance)),
-    aborting(of("low-rank-finish", low_rank_finish)),
-    aborting(of("low-rank-step", low_rank_step)),
-    aborting(of("low-rank-step-in-place", low_rank_step_in_place)),
+    of("merge-sparse", merge_sparse),
+    of("low-rank-begin", low_rank_begin),
+    of("low-rank-advance", low_rank_advance),
+    of("low-rank-finish", low_rank_finish),
+    of("low-rank-step", low_rank_step),
+    of("low-rank-step-in-place", low_rank_step_in_place),
     of_cpu("exchange", |o, c| exchange(o, c, "none")),
     of_cpu("exchange-codes", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+ef")),
     of_cpu("exchange-two-phases", |o, c| exchange(o, c, "uniform:bits=8,bucket=64+ef+twophase")),
-    aborting(of_cpu("exchange-elias", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+elias+ef"))),
+    of_cpu("exchange-elias", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+elias+ef")),
     of_cpu("exchange-difference", |o, c| exchange(o, c, "qsgd:bits=4,bucket=64+diana")),
     of_cpu("exchange-finite", |o, c| exchange(o, c, "natural:bits=8+ef+finite")),
     of_cpu("exchange-rotated", |o, c| exchange(o, c, "eden:bits=4")),
     of_cpu("exchange-votes", |o, c| exchange(o, c, "signum:momentum=0.9+vote")),
     of_cpu("exchange-quantile", |o, c| exchange(o, c, "quantile:levels=64+ef")),
-    aborting(of_cpu("exchange-entries", |o, c| exchange(o, c, "topk:0.1+ef"))),
-    aborting(of_cpu("exchange-entries-momentum", |o, c| exchange(o, c, "topk:0.1+momentum=0.5"))),
-    aborting(of_cpu("exchange-entries-tree", |o, c| exchange(o, c, "topk:0.1+ef+gtopk"))),
-    aborting(of_cpu("exchange-entries-quantized", |o, c| exchange(o, c, "topk:0.1+qsgd:bits=4,bucket=64+ef"))),
-    aborting(of_cpu("exchange-estimates", |o, c| exchange(o, c, "topk:0.25+ef21"))),
-    aborting(of_cpu("exchange-coefficients", |o, c| exchange(o, c, "dct:tiles+topk:0.1+ef"))),
-    aborting(of_cpu("exchange-warm-up", |o, c| exchange(o, c, "grace:dgc"))),
+    of_cpu("exchange-entries", |o, c| exchange(o, c, "topk:0.1+ef")),
+    of_cpu("exchange-entries-momentum", |o, c| exchange(o, c, "topk:0.1+momentum=0.5")),
+    of_cpu("exchange-entries-tree", |o, c| exchange(o, c, "topk:0.1+ef+gtopk")),
+    of_cpu("exchange-entries-quantized", |o, c| exchange(o, c, "topk:0.1+qsgd:bits=4,bucket=64+ef")),
+    of_cpu("exchange-estimates", |o, c| exchange(o, c, "topk:0.25+ef21")),
+    of_cpu("exchange-coefficients", |o, c| exchange(o, c, "dct:tiles+topk:0.1+ef")),
+    of_cpu("exchange-warm-up", |o, c| exchange(o, c, "grace:dgc")),
     of_cpu("exchange-drawn", |o, c| exchange(o, c, "randomk:0.3+ef")),
-    of_cpu("exchange-factors", |o, c| exchange(o, c, "powersgd:rank=2")),
-    of_cpu("exchange-factors-quantized", |o, c| exchange(o, c, "powersgd:rank=2+qsgd:bits=8,bucket=64")),
+    of_cpu("exchange-factors", |o, c| exchange(o, c, "powersgd:rank=32")),
+    of_cpu("exchange-factors-quantized", |o, c| exchange(o, c, "powersgd:rank=32+qsgd:bits=8,bucket=64")),
+    of_cpu("exchange-parts", |o, c| exchange(o, c, "powersgd:rank=32, vectors topk:0.1+ef")),
     of_cpu("save-state", |o, c| saved(o, c, false)),
     of_cpu("restore-state", |o, c| saved(o, c, true)),
     of_wgpu("encode-async", encode_async),

@@ -1,5 +1,7 @@
 //! Codes in base 3 on the CPU: a unit after the other, its plain bytes in vectors, and its runs byte by byte.
 
+use std::collections::TryReserveError;
+
 use gradwire_kernels::arith::base3::{LONGEST, PART_WORDS, PARTS, PLAIN, codes, digits, length, run, spread, third};
 use gradwire_kernels::arith::pack::unit_bytes;
 
@@ -69,8 +71,11 @@ fn encode(plain: &[u8; PLAIN_BYTES], out: &mut Encoded) -> usize {
 }
 
 /// Packs units, and adds their words to `out`: a byte per unit says how many there are. The codes have 2 bits.
+///
+/// # Errors
+/// There is no memory for them all.
 #[inline(always)]
-pub(super) fn pack_units(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+pub(super) fn pack_units(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> Result<(), TryReserveError> {
     for (unit, entry) in codes.chunks(PARTS * unit_bytes(2)).zip(table) {
         let words = plain(unit);
         let mut bytes = [0; PLAIN_BYTES];
@@ -83,8 +88,10 @@ pub(super) fn pack_units(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
         written[count..].fill(0);
         let words = count.div_ceil(4);
         *entry = (words - 1) as u8;
+        out.try_reserve(4 * words)?;
         out.extend_from_slice(&written[..4 * words]);
     }
+    Ok(())
 }
 
 /// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others behind.

@@ -6,25 +6,25 @@ use std::arch::x86_64::{
     __m256i, __m512i, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
     _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cmpeq_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
     _mm256_max_epu32, _mm256_min_epu32, _mm256_movemask_ps, _mm256_permutevar8x32_epi32, _mm256_set1_epi32,
-    _mm256_setr_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm512_add_epi32, _mm512_and_si512,
-    _mm512_cmpge_epu32_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi32, _mm512_min_epu32, _mm512_set1_epi32,
-    _mm512_setr_epi32, _mm512_storeu_si512,
+    _mm256_setr_epi32, _mm256_storeu_si256, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpge_epu32_mask,
+    _mm512_loadu_si512, _mm512_maskz_compress_epi32, _mm512_min_epu32, _mm512_set1_epi32, _mm512_setr_epi32,
+    _mm512_storeu_si512,
 };
 
 use gradwire_kernels::arith::float::{MAGNITUDE, NAN_BITS, canonical};
 use gradwire_kernels::arith::topk::{NAN_KEY, key};
 
-use super::filter::{Entries, Sums};
+use super::filter::Entries;
 
 /// Values of a vector.
 const WIDTH: usize = 16;
 
 /// The entries of `values` whose keys are at or above `floor`; the first of them is element `start` of the gradient.
 ///
-/// The residual, if there is one, is added to the values, and the sums are written. The entries are appended to `to`.
+/// A residual that is not empty is added to the values, and the sums are written if `sums` is not empty. Entries are
+/// appended to `to`.
 #[target_feature(enable = "avx512f")]
-pub(super) fn filter(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor: u32, to: &mut Entries) {
-    let (residual, sums) = apart(sums);
+pub(super) fn filter(values: &[f32], residual: &[f32], sums: &mut [f32], start: usize, floor: u32, to: &mut Entries) {
     let (groups, rest) = values.as_chunks::<WIDTH>();
     let Entries { indices, bits } = to;
     indices.reserve(values.len() + WIDTH);
@@ -37,10 +37,15 @@ pub(super) fn filter(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor
         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
     );
     for (group, values) in groups.iter().enumerate() {
-        let vector = if sums.is_empty() {
+        let vector = if residual.is_empty() {
             load(values)
         } else {
-            add(values, &residual[residual.len().min(group * WIDTH)..], &mut sums[group * WIDTH..])
+            let vector = add(values, &residual[group * WIDTH..]);
+            if let Some(sums) = sums.get_mut(group * WIDTH..).and_then(<[f32]>::first_chunk_mut::<WIDTH>) {
+                // SAFETY: there are 64 bytes to write.
+                unsafe { _mm512_storeu_si512(sums.as_mut_ptr().cast(), vector) };
+            }
+            vector
         };
         let keys = _mm512_min_epu32(_mm512_and_si512(vector, magnitude), top);
         let wanted = _mm512_cmpge_epu32_mask(keys, floors);
@@ -65,12 +70,7 @@ pub(super) fn filter(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor
     filter_rest(rest, residual, sums, start, values.len() - rest.len(), floor, to);
 }
 
-/// The residual, empty where the sums go over it, and the sums, empty without feedback.
-fn apart(sums: Option<Sums<'_>>) -> (&[f32], &mut [f32]) {
-    sums.map_or((&[], &mut []), |Sums { residual, sums }| (residual.unwrap_or_default(), sums))
-}
-
-/// Filters what is left behind whole vectors, from element `first` of the run on.
+/// Filters what is left after whole vectors, from element `first` of the run on.
 fn filter_rest(
     rest: &[f32],
     residual: &[f32],
@@ -82,9 +82,11 @@ fn filter_rest(
 ) {
     for (i, value) in rest.iter().enumerate() {
         let mut value = *value;
-        if let Some(sum) = sums.get_mut(first + i) {
-            *sum = canonical(residual.get(first + i).unwrap_or(sum) + value);
-            value = *sum;
+        if let Some(before) = residual.get(first + i) {
+            value = canonical(before + value);
+            if let Some(sum) = sums.get_mut(first + i) {
+                *sum = value;
+            }
         }
         if key(value.to_bits()) >= floor {
             to.indices.push((start + first + i) as u32);
@@ -116,8 +118,14 @@ static LANES_OF: [[u32; HALF]; 256] = {
 
 /// As [`filter`], with AVX2.
 #[target_feature(enable = "avx2,popcnt")]
-pub(super) fn filter_by_table(values: &[f32], sums: Option<Sums<'_>>, start: usize, floor: u32, to: &mut Entries) {
-    let (residual, sums) = apart(sums);
+pub(super) fn filter_by_table(
+    values: &[f32],
+    residual: &[f32],
+    sums: &mut [f32],
+    start: usize,
+    floor: u32,
+    to: &mut Entries,
+) {
     let (groups, rest) = values.as_chunks::<HALF>();
     let Entries { indices, bits } = to;
     indices.reserve(values.len() + HALF);
@@ -127,10 +135,15 @@ pub(super) fn filter_by_table(values: &[f32], sums: Option<Sums<'_>>, start: usi
     let floors = _mm256_set1_epi32(floor as i32);
     let mut at = _mm256_add_epi32(_mm256_set1_epi32(start as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     for (group, values) in groups.iter().enumerate() {
-        let vector = if sums.is_empty() {
+        let vector = if residual.is_empty() {
             load_half(values)
         } else {
-            add_half(values, &residual[residual.len().min(group * HALF)..], &mut sums[group * HALF..])
+            let vector = add_half(values, &residual[group * HALF..]);
+            if let Some(sums) = sums.get_mut(group * HALF..).and_then(<[f32]>::first_chunk_mut::<HALF>) {
+                // SAFETY: there are 32 bytes to write.
+                unsafe { _mm256_storeu_si256(sums.as_mut_ptr().cast(), vector) };
+            }
+            vector
         };
         let keys = _mm256_min_epu32(_mm256_and_si256(vector, magnitude), top);
         let wanted = _mm256_cmpeq_epi32(_mm256_max_epu32(keys, floors), keys);
@@ -161,19 +174,16 @@ fn load_half(values: &[f32; HALF]) -> __m256i {
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 
-/// Adds the residual, or what `sums` holds where there is none, and writes the sums.
+/// Adds the residual, which is as long as the values.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn add_half(values: &[f32; HALF], residual: &[f32], sums: &mut [f32]) -> __m256i {
-    let Some(sums) = sums.first_chunk_mut::<HALF>() else { return load_half(values) };
-    let before = residual.first_chunk::<HALF>().unwrap_or(sums);
-    // SAFETY: there are 32 bytes to read of each, and to write.
+fn add_half(values: &[f32; HALF], residual: &[f32]) -> __m256i {
+    let Some(before) = residual.first_chunk::<HALF>() else { return load_half(values) };
+    // SAFETY: there are 32 bytes to read of each.
     unsafe {
         let sum = _mm256_add_ps(_mm256_loadu_ps(before.as_ptr()), _mm256_loadu_ps(values.as_ptr()));
         let nan = _mm256_castsi256_ps(_mm256_set1_epi32(NAN_BITS as i32));
-        let sum = _mm256_blendv_ps(sum, nan, _mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum));
-        _mm256_storeu_ps(sums.as_mut_ptr(), sum);
-        _mm256_castps_si256(sum)
+        _mm256_castps_si256(_mm256_blendv_ps(sum, nan, _mm256_cmp_ps::<_CMP_UNORD_Q>(sum, sum)))
     }
 }
 
@@ -187,10 +197,7 @@ fn load(values: &[f32; WIDTH]) -> __m512i {
 /// As [`add_half`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn add(values: &[f32; WIDTH], residual: &[f32], sums: &mut [f32]) -> __m512i {
-    let Some(sums) = sums.first_chunk_mut::<WIDTH>() else { return load(values) };
-    let before = residual.first_chunk::<WIDTH>().unwrap_or(sums);
-    let vector: [f32; WIDTH] = std::array::from_fn(|i| canonical(before[i] + values[i]));
-    *sums = vector;
-    load(&vector)
+fn add(values: &[f32; WIDTH], residual: &[f32]) -> __m512i {
+    let Some(before) = residual.first_chunk::<WIDTH>() else { return load(values) };
+    load(&std::array::from_fn(|i| canonical(before[i] + values[i])))
 }

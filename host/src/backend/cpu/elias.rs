@@ -1,6 +1,8 @@
 //! Elias codes on the CPU: a unit after the other. Neighbouring codes of a lane are joined in vectors, thirty-two lanes
 //! at a time, so that bits are put and taken up to 32 at once.
 
+use std::collections::TryReserveError;
+
 use gradwire_kernels::arith::elias::{exponent_of, largest, middle_bits, read, rest_bits, unary_bits, window, zeros};
 use gradwire_kernels::arith::pack::{LANES, SLOTS, UNIT, unit_bytes};
 
@@ -105,8 +107,16 @@ fn write<const BITS: u32, const DELTA: bool>(codes: &Unit, out: &mut [u8; MOST_B
 }
 
 /// Packs units, and adds their words to `out`: a byte per unit says how many there are.
+///
+/// # Errors
+/// There is no memory for them all.
 #[inline(always)]
-pub(super) fn pack_units<const DELTA: bool>(bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+pub(super) fn pack_units<const DELTA: bool>(
+    bits: u32,
+    codes: &[u8],
+    table: &mut [u8],
+    out: &mut Vec<u8>,
+) -> Result<(), TryReserveError> {
     match bits {
         2 => pack_units_of::<2, DELTA>(codes, table, out),
         3 => pack_units_of::<3, DELTA>(codes, table, out),
@@ -120,7 +130,11 @@ pub(super) fn pack_units<const DELTA: bool>(bits: u32, codes: &[u8], table: &mut
 }
 
 #[inline(always)]
-fn pack_units_of<const BITS: u32, const DELTA: bool>(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) {
+fn pack_units_of<const BITS: u32, const DELTA: bool>(
+    codes: &[u8],
+    table: &mut [u8],
+    out: &mut Vec<u8>,
+) -> Result<(), TryReserveError> {
     let mut written = [0; MOST_BYTES + TOGETHER];
     for (unit, entry) in codes.chunks_exact(unit_bytes(BITS)).zip(table) {
         let mut codes = [0; UNIT];
@@ -128,8 +142,10 @@ fn pack_units_of<const BITS: u32, const DELTA: bool>(codes: &[u8], table: &mut [
         let words = write::<BITS, DELTA>(&codes, &mut written);
         // 8 words at least, since a code takes a bit, and 256 at most, since the longest takes 32.
         *entry = (words - 1) as u8;
+        out.try_reserve(4 * words)?;
         out.extend_from_slice(&written[..4 * words]);
     }
+    Ok(())
 }
 
 /// Reads a unit's Elias codes bit by bit, whatever the words hold.

@@ -1,11 +1,17 @@
-//! The one read of top-k: entries at or above a key, in order, with the sum of gradient and residual left behind.
+//! The one read of top-k: entries at or above a key, in order. With feedback the sums of gradient and residual are
+//! selected from, and may be written.
 
 use std::ops::Range;
 
 use gradwire_kernels::arith::float::{MAGNITUDE, bf16_to_f32, canonical, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 
+use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::words::no_memory;
+
+/// What the memory of entries is for, in an error.
+pub(crate) const ENTRIES: &str = "the entries that are kept";
 
 /// Entries of a gradient: the index of each, rising, and the bits of its value as f32.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,13 +21,68 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Room for so many, and none yet.
-    pub(super) fn with_capacity(entries: usize) -> Self {
-        Self { indices: Vec::with_capacity(entries), bits: Vec::with_capacity(entries) }
+    /// Makes sure that there is memory for `more` entries.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if it cannot be had.
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
+        let had = self.indices.try_reserve(more).and_then(|()| self.bits.try_reserve(more));
+        had.map_err(|_| no_memory::<[u32; 2]>(more as u64, ENTRIES))
+    }
+
+    /// Leaves out the entries for which `is_kept` is false: it is asked once for each place and the bits there, in
+    /// order.
+    pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(usize, u32) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.bits.len() {
+            (self.indices[kept], self.bits[kept]) = (self.indices[at], self.bits[at]);
+            kept += usize::from(is_kept(at, self.bits[at]));
+        }
+        for all in [&mut self.indices, &mut self.bits] {
+            all.truncate(kept);
+            all.shrink_to_fit();
+        }
     }
 }
 
-/// A residual, and the place of its sums with the gradient.
+/// What entries are selected from: a gradient, or its sums with a residual.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) gradient: Gradient<'a>,
+    /// With feedback, as long as the gradient.
+    pub(crate) residual: Option<&'a [f32]>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn len(self) -> usize {
+        self.gradient.len()
+    }
+
+    /// An element, or its sum.
+    #[inline(always)]
+    pub(crate) fn at(self, i: usize) -> f32 {
+        let element = match self.gradient {
+            Gradient::F32(x) => x[i],
+            Gradient::F16(x) => f16_to_f32(x[i].to_bits()),
+            Gradient::Bf16(x) => bf16_to_f32(x[i].to_bits()),
+        };
+        self.residual.map_or(element, |residual| canonical(residual[i] + element))
+    }
+
+    /// Some neighbours.
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        let gradient = self.gradient.part(range.start, range.len());
+        Self { gradient, residual: self.residual.map(|residual| &residual[range]) }
+    }
+}
+
+impl<'a> From<Gradient<'a>> for Source<'a> {
+    fn from(gradient: Gradient<'a>) -> Self {
+        Self { gradient, residual: None }
+    }
+}
+
+/// A residual of feedback by quantizers, and the place of its sums with the gradient.
 #[derive(Debug)]
 pub(crate) struct Sums<'a> {
     /// The residual where the sums go beside it, and are not written yet; else they go over it.
@@ -45,11 +106,6 @@ impl<'a> Sums<'a> {
         self.residual.unwrap_or(self.sums)
     }
 
-    /// The same, for one call.
-    pub(crate) fn reborrow(&mut self) -> Sums<'_> {
-        Sums { residual: self.residual, sums: self.sums }
-    }
-
     /// A range of both, for one call.
     pub(super) fn part(&mut self, range: Range<usize>) -> Sums<'_> {
         Sums { residual: self.residual.map(|all| &all[range.clone()]), sums: &mut self.sums[range] }
@@ -61,23 +117,16 @@ impl<'a> Sums<'a> {
         let (sums, other_sums) = self.sums.split_at_mut(elements);
         (Self { residual, sums }, Self { residual: other_residual, sums: other_sums })
     }
-
-    /// The sums, once they are written.
-    pub(crate) fn into_sums(self) -> &'a mut [f32] {
-        self.sums
-    }
 }
 
 /// What of a run of elements is wanted.
 pub(super) struct Filter<'a> {
-    /// The whole gradient.
-    pub(super) input: Gradient<'a>,
-    /// The run's first element.
+    /// The run.
+    pub(super) source: Source<'a>,
+    /// The index of its first element.
     pub(super) start: usize,
-    /// Its elements.
-    pub(super) len: usize,
-    /// With feedback, the run's residual, and the place of its sums.
-    pub(super) sums: Option<Sums<'a>>,
+    /// With feedback, where the sums go; empty if they are not written.
+    pub(super) sums: &'a mut [f32],
     /// The lowest key that is wanted.
     pub(super) floor: u32,
 }
@@ -88,11 +137,11 @@ const GROUP: usize = 16;
 /// Filters a run, and appends what is wanted.
 #[inline(always)]
 pub(super) fn filter(f: Filter<'_>, to: &mut Entries) {
-    let here = f.start..f.start + f.len;
-    match f.input {
-        Gradient::F32(x) => run(&x[here], |v| *v, f.sums, f.start, f.floor, to),
-        Gradient::F16(x) => run(&x[here], |v| f16_to_f32(v.to_bits()), f.sums, f.start, f.floor, to),
-        Gradient::Bf16(x) => run(&x[here], |v| bf16_to_f32(v.to_bits()), f.sums, f.start, f.floor, to),
+    let Filter { source: Source { gradient, residual }, start, sums, floor } = f;
+    match gradient {
+        Gradient::F32(x) => run(x, |v| *v, residual, sums, start, floor, to),
+        Gradient::F16(x) => run(x, |v| f16_to_f32(v.to_bits()), residual, sums, start, floor, to),
+        Gradient::Bf16(x) => run(x, |v| bf16_to_f32(v.to_bits()), residual, sums, start, floor, to),
     }
 }
 
@@ -100,12 +149,13 @@ pub(super) fn filter(f: Filter<'_>, to: &mut Entries) {
 fn run<T>(
     input: &[T],
     widen: impl Fn(&T) -> f32 + Copy,
-    sums: Option<Sums<'_>>,
+    residual: Option<&[f32]>,
+    sums: &mut [f32],
     start: usize,
     floor: u32,
     to: &mut Entries,
 ) {
-    let Some(Sums { residual, sums }) = sums else {
+    let Some(residual) = residual else {
         for (group, values) in input.chunks(GROUP).enumerate() {
             // A NaN's magnitude is at or above its key, so no entry is passed over.
             if largest(values, |v| widen(v).to_bits()) >= floor {
@@ -114,15 +164,37 @@ fn run<T>(
         }
         return;
     };
-    for (group, (values, sums)) in input.chunks(GROUP).zip(sums.chunks_mut(GROUP)).enumerate() {
-        if let Some(residual) = residual {
-            sums.copy_from_slice(&residual[group * GROUP..][..sums.len()]);
+    let mut group_sums = [0.0; GROUP];
+    for (group, (values, before)) in input.chunks(GROUP).zip(residual.chunks(GROUP)).enumerate() {
+        let formed = &mut group_sums[..values.len()];
+        add(values, widen, before, formed);
+        if let Some(sums) = sums.get_mut(group * GROUP..)
+            && !sums.is_empty()
+        {
+            sums[..formed.len()].copy_from_slice(formed);
         }
-        for (sum, v) in sums.iter_mut().zip(values) {
-            *sum = canonical(*sum + widen(v));
+        if largest(formed, |v| v.to_bits()) >= floor {
+            collect(formed, |v| v.to_bits(), start + group * GROUP, floor, to);
         }
-        if largest(sums, |v| v.to_bits()) >= floor {
-            collect(sums, |v| v.to_bits(), start + group * GROUP, floor, to);
+    }
+}
+
+/// The sums of a group.
+#[inline(always)]
+fn add<T>(values: &[T], widen: impl Fn(&T) -> f32, before: &[f32], sums: &mut [f32]) {
+    for ((sum, v), before) in sums.iter_mut().zip(values).zip(before) {
+        *sum = canonical(before + widen(v));
+    }
+}
+
+/// Adds a gradient to its residual.
+#[inline(always)]
+pub(super) fn add_to(gradient: Gradient<'_>, residual: &mut [f32]) {
+    match gradient {
+        Gradient::F32(x) => residual.iter_mut().zip(x).for_each(|(r, v)| *r = canonical(*r + v)),
+        Gradient::F16(x) => residual.iter_mut().zip(x).for_each(|(r, v)| *r = canonical(*r + f16_to_f32(v.to_bits()))),
+        Gradient::Bf16(x) => {
+            residual.iter_mut().zip(x).for_each(|(r, v)| *r = canonical(*r + bf16_to_f32(v.to_bits())));
         }
     }
 }

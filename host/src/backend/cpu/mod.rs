@@ -29,8 +29,8 @@ use gradwire_kernels::params::{DecodeParams, EncodeParams, SPAN, WHOLE, encode_f
 
 pub(crate) use self::bucketed::Body;
 use self::bucketed::{Elements, EncodeTask};
-pub(crate) use self::filter::{Entries, Sums};
-pub(crate) use self::powersgd::Matrices;
+pub(crate) use self::filter::{ENTRIES, Entries, Source, Sums};
+pub(crate) use self::powersgd::{Matrices, PassMemory};
 pub use self::session::CpuSession;
 pub use self::simd::Simd;
 use crate::error::Error;
@@ -183,14 +183,20 @@ impl Cpu {
         });
     }
 
-    fn finite_scan(p: &EncodeParams, input: Gradient<'_>, residual: Option<&[f32]>, status: &mut u32) {
-        let (n, span) = (p.n as usize, SPAN as usize);
-        let first = threads::items(0..n.div_ceil(span)).find_map_first(|index| {
+    /// The first element that is not finite.
+    pub(crate) fn first_not_finite(source: Source<'_>) -> Option<u64> {
+        let Source { gradient: input, residual } = source;
+        let (n, span) = (source.len(), SPAN as usize);
+        let found = threads::items(0..n.div_ceil(span)).find_map_first(|index| {
             let start = index * span;
             let found = bucketed::first_not_finite(Elements { input, start, len: span.min(n - start), residual })?;
             Some(start + found)
         });
-        if let Some(index) = first {
+        found.map(|index| index as u64)
+    }
+
+    fn finite_scan(p: &EncodeParams, input: Gradient<'_>, residual: Option<&[f32]>, status: &mut u32) {
+        if let Some(index) = Self::first_not_finite(Source { gradient: input, residual }) {
             // The complement, so that the largest status names the smallest index.
             *status = (*status).max(!(p.first_unit * UNIT as u32 + index as u32));
         }

@@ -4,7 +4,12 @@ use gradwire_kernels::arith::pack::unit_bytes;
 
 use super::Cpu;
 use crate::entropy::table::Entropy;
+use crate::error::Error;
 use crate::threads;
+use crate::words::{no_memory, reserved, zeros};
+
+/// What the memory of packed codes is for, in an error.
+const PACKED: &str = "packed codes";
 
 /// Units of 256 codes that a thread takes at a time, at least.
 const TASK_UNITS: usize = 256;
@@ -18,21 +23,30 @@ const fn task(entropy: Entropy, bits: u32) -> (usize, usize) {
 
 impl Cpu {
     /// Packs codes of fixed width: the table of a byte per unit, and the words of the units, from runs of them.
-    pub(crate) fn pack_units(&self, entropy: Entropy, bits: u32, codes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
-        let mut table = vec![0; codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize)];
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for them.
+    pub(crate) fn pack_units(
+        &self,
+        entropy: Entropy,
+        bits: u32,
+        codes: &[u8],
+    ) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
+        let mut table = zeros(codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize) as u64, PACKED)?;
         let (units, bytes) = task(entropy, bits);
         let runs = threads::chunks(codes, bytes).zip(threads::chunks_mut(&mut table, units));
         let of_run = |(codes, table): (&[u8], &mut [u8])| {
-            let mut words = Vec::with_capacity(codes.len());
-            match entropy {
+            let mut words = reserved(codes.len(), PACKED)?;
+            let done = match entropy {
                 Entropy::Base3 => self.simd().base3_pack(codes, table, &mut words),
                 Entropy::None | Entropy::Elias => self.simd().elias_pack(bits, codes, table, &mut words),
                 Entropy::Delta => self.simd().delta_pack(bits, codes, table, &mut words),
-            }
-            words
+            };
+            done.map_err(|_| no_memory::<u8>(2 * words.len() as u64, PACKED))?;
+            Ok(words)
         };
-        let words = runs.map(of_run).collect();
-        (table, words)
+        let words = runs.map(of_run).try_collect(PACKED)?;
+        Ok((table, words))
     }
 
     /// The codes of fixed width of packed ones. The table was checked to name exactly the words there are.

@@ -6,11 +6,13 @@ use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::seeded;
 
 use super::lanes::{LANES, Line};
-use super::slab::{Before, Form, Rows, Slab, group_of, lined, tiled};
+use super::slab::{Before, Form, Rows, Slab, group_of, line_up, lines_of, tile, tiles_of};
 use super::{Cpu, for_each, orthonormal};
+use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side, Table};
 use crate::threads;
+use crate::words::{reserved, zeros};
 
 /// Elements of a slab, about.
 const SLAB: usize = 1 << 19;
@@ -76,38 +78,76 @@ impl<'t> Cut<'t> {
     }
 }
 
-/// A factor as the passes take it.
-enum Prepared<'f> {
-    AsItIs(&'f [f32]),
-    Lines(Vec<Line>),
+/// What the memory of copied factors is for, in an error.
+const FACTORS: &str = "the factors of PowerSGD";
+
+/// Memory that a pass needs beside the state. It is allocated before anything is changed.
+pub(crate) struct PassMemory {
+    /// For the right factor of each matrix in tiles, where products are of right ones.
+    tiles: Vec<Vec<Line>>,
+    /// For the right factor of each matrix in lines, as L R^T takes it.
+    lines: Vec<Vec<Line>>,
+    /// For what the slabs write. It may have been another pass's.
+    pub(crate) scratch: Vec<f32>,
 }
 
-impl std::ops::Deref for Prepared<'_> {
-    type Target = [f32];
+impl PassMemory {
+    /// That of a product by the factors of a side, and of L R^T before it where `forms` says so.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if it cannot be had.
+    pub(crate) fn of_product(table: &Table, known: Side, forms: bool, mut scratch: Vec<f32>) -> Result<Self, Error> {
+        let needed = room(table, known) + LANES;
+        if scratch.len() < needed {
+            // Not both at once.
+            drop(scratch);
+            scratch = zeros(needed as u64, "the products of PowerSGD")?;
+        }
+        let tiles = if known == Side::Right { each_matrix(table, tiles_of)? } else { Vec::new() };
+        Ok(Self { tiles, lines: if forms { each_matrix(table, lines_of)? } else { Vec::new() }, scratch })
+    }
 
-    fn deref(&self) -> &[f32] {
-        match self {
-            Self::AsItIs(factor) => factor,
-            Self::Lines(lines) => bytemuck::cast_slice(lines),
+    /// That of L R^T.
+    ///
+    /// # Errors
+    /// As [`PassMemory::of_product`].
+    pub(crate) fn of_expansion(table: &Table) -> Result<Self, Error> {
+        Ok(Self { tiles: Vec::new(), lines: each_matrix(table, lines_of)?, scratch: Vec::new() })
+    }
+}
+
+/// Lines of zeros for each matrix.
+fn each_matrix(table: &Table, count: impl Fn(&Part, usize) -> usize) -> Result<Vec<Vec<Line>>, Error> {
+    let mut all = reserved(table.compressed().count(), FACTORS)?;
+    for (_, part) in table.compressed() {
+        all.push(zeros(count(part, table.rank) as u64, FACTORS)?);
+    }
+    Ok(all)
+}
+
+/// The factors of each matrix as products take them: right ones in tiles, left ones as they are.
+fn inputs<'f>(table: &Table, side: Side, factors: &'f [f32], tiles: &'f mut [Vec<Line>]) -> Vec<&'f [f32]> {
+    let own = |part: &Part| &factors[part.start(side)..][..part.stride(side) * table.rank];
+    let parts = table.compressed().map(|(_, part)| part);
+    match side {
+        Side::Left => parts.map(own).collect(),
+        Side::Right => {
+            let of_part = |(part, tiles): (&Part, &'f mut Vec<Line>)| {
+                tile(part, table.rank, own(part), tiles);
+                bytemuck::cast_slice(tiles)
+            };
+            parts.zip(tiles).map(of_part).collect()
         }
     }
 }
 
-/// The factors of each matrix as products take them: right ones in tiles, left ones as they are.
-fn inputs<'f>(table: &Table, side: Side, factors: &'f [f32]) -> Vec<Prepared<'f>> {
-    let of_part = |(_, part): (usize, &Part)| {
-        let mine = &factors[part.start(side)..][..part.stride(side) * table.rank];
-        match side {
-            Side::Left => Prepared::AsItIs(mine),
-            Side::Right => Prepared::Lines(tiled(part, table.rank, mine)),
-        }
-    };
-    table.compressed().map(of_part).collect()
-}
-
 /// The right factors of each matrix as L R^T takes them.
-fn rights(table: &Table, factors: &[f32]) -> Vec<Vec<Line>> {
-    table.compressed().map(|(_, part)| lined(part, table.rank, &factors[part.right..])).collect()
+fn rights<'l>(table: &Table, factors: &[f32], lines: &'l mut [Vec<Line>]) -> Vec<&'l [f32]> {
+    let of_part = |((_, part), lines): ((usize, &Part), &'l mut Vec<Line>)| {
+        line_up(part, table.rank, &factors[part.right..], lines);
+        bytemuck::cast_slice(lines)
+    };
+    table.compressed().zip(lines).map(of_part).collect()
 }
 
 impl Before {
@@ -138,7 +178,7 @@ impl Cpu {
     }
 
     /// Forms gradient + residual of the compressed matrices in `sums`, and multiplies it by the factors of the side
-    /// `known`, into the factors of the other as they are sent.
+    /// `known`, into the factors of the other as they are sent. The memory is that of a product that forms.
     pub(crate) fn begin_low_rank(
         &self,
         matrices: &mut Matrices<'_>,
@@ -146,10 +186,11 @@ impl Cpu {
         input: &[f32],
         known: Side,
         sent: &mut [f32],
-        scratch: &mut Vec<f32>,
+        memory: &mut PassMemory,
     ) {
         let table = matrices.table;
-        let (inputs, rights) = (inputs(table, known, input), rights(table, matrices.right));
+        let PassMemory { tiles, lines, scratch } = memory;
+        let (inputs, rights) = (inputs(table, known, input, tiles), rights(table, matrices.right, lines));
         let mut places = 0..;
         let mut work = Slabs::new(table, known, scratch);
         let mut sums = &mut *matrices.sums;
@@ -161,8 +202,7 @@ impl Cpu {
             }
             let before = Before::of(matrices.feedback, matrices.sent[index]);
             let place = places.next().unwrap_or_default();
-            let (input, left) = (&inputs[place], &matrices.left[part.left..]);
-            let right = bytemuck::cast_slice(&rights[place]);
+            let (input, left, right) = (inputs[place], &matrices.left[part.left..], rights[place]);
             let cut = Cut::of(table, part, known);
             for (first, rows) in cut.slabs() {
                 let (sums, others) = std::mem::take(&mut mine).split_at_mut(rows * part.columns);
@@ -185,11 +225,12 @@ impl Cpu {
         input: &[f32],
         known: Side,
         sent: &mut [f32],
-        scratch: &mut Vec<f32>,
+        memory: &mut PassMemory,
     ) {
-        let inputs = inputs(table, known, input);
+        let PassMemory { tiles, scratch, .. } = memory;
+        let inputs = inputs(table, known, input, tiles);
         let mut work = Slabs::new(table, known, scratch);
-        for ((_, part), input) in table.compressed().zip(&inputs) {
+        for ((_, part), input) in table.compressed().zip(inputs) {
             let cut = Cut::of(table, part, known);
             for (first, rows) in cut.slabs() {
                 let start = part.first + first * part.columns;
@@ -211,9 +252,9 @@ impl Cpu {
         right: &[f32],
         poisoned: &[bool],
         output: &mut [f32],
+        memory: &mut PassMemory,
     ) {
-        let rights = rights(table, right);
-        let mut rights = rights.iter().peekable();
+        let mut rights = rights(table, right, &mut memory.lines).into_iter().peekable();
         let mut tasks = Vec::new();
         let mut output = output;
         for (index, part) in table.parts.iter().enumerate() {
@@ -230,15 +271,26 @@ impl Cpu {
             if poisoned {
                 out.fill(f32::from_bits(NAN_BITS));
             } else {
-                let right = bytemuck::cast_slice(right);
                 self.simd.expand(*part, table.rank, first, &left[part.left..], right, out);
             }
         });
     }
 
     /// The first element of gradient + residual that is not finite, while the residual is where a step finds it.
-    pub(crate) fn low_rank_not_finite(&self, matrices: &Matrices<'_>, gradient: Gradient<'_>) -> Option<u64> {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory for factors.
+    pub(crate) fn low_rank_not_finite(
+        &self,
+        matrices: &Matrices<'_>,
+        gradient: Gradient<'_>,
+    ) -> Result<Option<u64>, Error> {
         let table = matrices.table;
+        let mut lines = each_matrix(table, lines_of)?;
+        let rights = rights(table, matrices.right, &mut lines);
+        let mut places = 0..;
+        let place = |part: &Part| if part.compressed { places.next() } else { None };
+        let rights_at: Vec<Option<usize>> = table.parts.iter().map(place).collect();
         let of_part = |(index, part): (usize, &Part)| {
             if part.elements() == 0 {
                 return None;
@@ -251,25 +303,18 @@ impl Cpu {
                 before => before,
             };
             let left = if rank > 0 { &matrices.left[part.left..] } else { &[] };
-            let right = if rank > 0 { lined(&part, rank, &matrices.right[part.right..]) } else { Vec::new() };
+            let right = rights_at[index].map_or(&[][..], |at| rights[at]);
             let places: Vec<_> = Cut { part: &part, rank, known: Side::Right }.slabs().collect();
             threads::items(places).find_map_first(|(first, rows)| {
                 let start = part.first + first * part.columns;
                 let sums = &matrices.sums[start..start + rows * part.columns];
                 let gradient = gradient.part(start, sums.len());
-                let rows = Rows::Form(Form {
-                    gradient,
-                    sums: &mut [],
-                    aside: None,
-                    before,
-                    left,
-                    right: bytemuck::cast_slice(&right),
-                });
+                let rows = Rows::Form(Form { gradient, sums: &mut [], aside: None, before, left, right });
                 let slab = Slab { part, rank, first, rows, input: &[], known: Side::Right, out: &mut [] };
                 Some((start + self.simd.first_not_finite(slab, sums)?) as u64)
             })
         };
-        threads::items(&table.parts).enumerate().find_map_first(of_part)
+        Ok(threads::items(&table.parts).enumerate().find_map_first(of_part))
     }
 }
 
@@ -285,11 +330,8 @@ struct Slabs<'a> {
 }
 
 impl<'a> Slabs<'a> {
-    fn new(table: &Table, known: Side, scratch: &'a mut Vec<f32>) -> Self {
+    fn new(table: &Table, known: Side, scratch: &'a mut [f32]) -> Self {
         let needed = room(table, known);
-        if scratch.len() < needed + LANES {
-            scratch.resize(needed + LANES, 0.0);
-        }
         let start = line_start(scratch);
         Self { slabs: Vec::new(), room: &mut scratch[start..start + needed] }
     }
@@ -310,13 +352,14 @@ fn room(table: &Table, known: Side) -> usize {
 
 /// Puts together what the slabs wrote: the rows of left factors, or sums of right factors in the order of the slabs.
 /// What is NaN becomes the one NaN, since which bits a sum's has depends on the vectors' width.
-fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
+fn gather(table: &Table, known: Side, scratch: &mut [f32], sent: &mut [f32]) {
     let rank = table.rank;
     let mut tasks = Vec::new();
-    let mut room = &scratch[line_start(scratch)..];
+    let start = line_start(scratch);
+    let mut room = &mut scratch[start..];
     for ((_, part), out) in table.compressed().zip(table.split_mut(known.other(), sent)) {
         let cut = Cut::of(table, part, known);
-        let (shares, others) = room.split_at(cut.shares());
+        let (shares, others) = room.split_at_mut(cut.shares());
         room = others;
         tasks.push((part, shares, cut.share(cut.slab_rows().min(part.rows)), out));
     }
@@ -327,9 +370,10 @@ fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
             }
         }
         Side::Left => {
-            let mut sums = vec![0.0; each];
+            // The first share becomes the sum of all.
+            let (sums, shares) = shares.split_at_mut(each);
             let strips = sums.chunks_mut(STRIP).enumerate().collect();
-            for_each(strips, |(at, sums)| sum_in_order(&shares[at * STRIP..], each, sums));
+            for_each(strips, |(at, sums)| add_in_order(sums, shares.get(at * STRIP..).unwrap_or_default(), each));
             let lines = sums.as_chunks::<LANES>().0;
             for (k, column) in out.chunks_exact_mut(part.columns).enumerate() {
                 for (to, from) in column.chunks_mut(LANES).zip(lines[k..].iter().step_by(rank)) {
@@ -343,13 +387,13 @@ fn gather(table: &Table, known: Side, scratch: &[f32], sent: &mut [f32]) {
 /// Entries that are summed together, and shared out together.
 const STRIP: usize = 1024;
 
-/// Sums shares that lie `each` apart, in f64 and in order.
-fn sum_in_order(shares: &[f32], each: usize, out: &mut [f32]) {
+/// Adds shares that lie `each` apart to the first, in f64 and in order.
+fn add_in_order(first: &mut [f32], others: &[f32], each: usize) {
     let mut sums = [0.0f64; STRIP];
-    for share in shares.chunks(each) {
-        sums.iter_mut().zip(&share[..out.len().min(share.len())]).for_each(|(sum, v)| *sum += f64::from(*v));
+    for share in std::iter::once(&*first).chain(others.chunks(each)) {
+        sums.iter_mut().zip(&share[..first.len().min(share.len())]).for_each(|(sum, v)| *sum += f64::from(*v));
     }
-    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = canonical(sum as f32));
+    first.iter_mut().zip(sums).for_each(|(out, sum)| *out = canonical(sum as f32));
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The same code, compiled once for each vector width, and chosen at run time.
 
+use std::collections::TryReserveError;
+
 use gradwire_kernels::arith::quantizer::Quantizer;
 use gradwire_kernels::codecs::Visitor;
 use gradwire_kernels::params::{DctParams, DecodeParams, EncodeParams, RotateParams};
@@ -10,7 +12,7 @@ use super::bucketed::{self, Body, Elements, EncodeTask};
 use super::compress;
 use super::dct;
 use super::elias;
-use super::filter::{self, Entries, Filter};
+use super::filter::{self, Entries, Filter, Source};
 use super::gram;
 use super::lanes::Array;
 #[cfg(target_arch = "x86_64")]
@@ -20,7 +22,6 @@ use super::rotate;
 use super::slab::{self, Slab};
 use super::vote;
 use crate::error::Error;
-#[cfg(target_arch = "x86_64")]
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::Part;
@@ -214,6 +215,10 @@ over_lanes!(
     dct::dct::<4>, dct::dct::<8>, dct::dct::<16>
 );
 over_lanes!(
+    /// Adds a gradient to its residual.
+    add_to, (gradient: Gradient<'_>, residual: &mut [f32]) -> (), filter::add_to, filter::add_to, filter::add_to
+);
+over_lanes!(
     /// Encodes a run of quantile buckets.
     quantile_encode, (p: &EncodeParams, task: EncodeTask<'_>) -> (),
     quantile::encode, quantile::encode, quantile::encode
@@ -229,7 +234,7 @@ over_lanes!(
 );
 over_lanes!(
     /// Packs units of codes as Elias codes.
-    elias_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    elias_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> Result<(), TryReserveError>,
     elias::pack_units::<false>, elias::pack_units::<false>, elias::pack_units::<false>
 );
 over_lanes!(
@@ -239,7 +244,7 @@ over_lanes!(
 );
 over_lanes!(
     /// Packs units of codes as Elias delta codes.
-    delta_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    delta_pack, (bits: u32, codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> Result<(), TryReserveError>,
     elias::pack_units::<true>, elias::pack_units::<true>, elias::pack_units::<true>
 );
 over_lanes!(
@@ -250,7 +255,7 @@ over_lanes!(
 
 over_lanes!(
     /// Packs units of codes in base 3.
-    base3_pack, (codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> (),
+    base3_pack, (codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> Result<(), TryReserveError>,
     base3::pack_units, base3::pack_units, base3::pack_units
 );
 over_lanes!(
@@ -274,14 +279,14 @@ impl Simd {
             }
             // SAFETY: a `Simd` other than the baseline comes from `detect` or passed `check`.
             unsafe {
-                match (self, task.input) {
+                match (self, task.source.gradient) {
                     (Self::Baseline, _) => {}
-                    (_, Gradient::F32(x)) => {
-                        let Filter { start, len, sums, floor, .. } = task;
-                        let values = &x[start..start + len];
+                    (_, Gradient::F32(values)) => {
+                        let Filter { source: Source { residual, .. }, start, sums, floor } = task;
+                        let residual = residual.unwrap_or_default();
                         return match self {
-                            Self::Avx512 => compress::filter(values, sums, start, floor, to),
-                            _ => compress::filter_by_table(values, sums, start, floor, to),
+                            Self::Avx512 => compress::filter(values, residual, sums, start, floor, to),
+                            _ => compress::filter_by_table(values, residual, sums, start, floor, to),
                         };
                     }
                     (Self::Avx2, _) => return avx2(task, to),

@@ -5,14 +5,15 @@
 //! found exactly. Where the sample was wrong the count says so, and three reads find the key digit by digit. The sample
 //! decides how long it takes, and never what is kept.
 
-use gradwire_kernels::arith::float::{bf16_to_f32, f16_to_f32};
 use gradwire_kernels::arith::topk::key;
 
 use super::Cpu;
-use super::filter::{Entries, Filter, Sums};
+use super::filter::{ENTRIES, Entries, Filter, Source};
 use crate::codec::topk::Select;
+use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::threads;
+use crate::words::{no_memory, reserved, zeros};
 
 /// Elements that a thread filters at a time.
 const RUN: usize = 1 << 16;
@@ -44,153 +45,170 @@ struct Counts {
 }
 
 impl Cpu {
-    /// The entries that are kept. With a residual, its sums with the gradient are written.
-    pub(crate) fn largest_of(&self, input: Gradient<'_>, mut sums: Option<Sums<'_>>, select: &Select) -> Entries {
-        let n = input.len();
+    /// The entries that are kept. With feedback the sums are written where there is a place for them; where this fails,
+    /// that may hold anything.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory.
+    pub(crate) fn largest_of(
+        &self,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
+        select: &Select,
+    ) -> Result<Entries, Error> {
+        let n = source.len();
         match *select {
             Select::Largest(k) if 0 < k && k < n as u64 => {
-                let keys = sample(input, sums.as_ref().map(Sums::residual), k as usize);
-                self.largest(input, sums, k as usize, keys)
+                let keys = sample(source, k as usize)?;
+                self.largest(source, sums, k as usize, keys)
             }
-            Select::Largest(0) => self.above(input, sums, u32::MAX),
-            Select::Largest(_) => self.above(input, sums, 0),
-            Select::Above(threshold) => self.above(input, sums, key(threshold.to_bits())),
+            Select::Largest(0) => self.above(source, sums, u32::MAX),
+            Select::Largest(_) => self.above(source, sums, 0),
+            Select::Above(threshold) => self.above(source, sums, key(threshold.to_bits())),
             Select::Segments(ref segments) => {
                 // Cut up first, and then shared out: a large segment is shared out again.
-                let mut parts = Vec::with_capacity(segments.len());
-                let mut start = 0;
+                let mut parts = reserved(segments.len(), "the segments of a selection")?;
+                let (mut start, mut left) = (0, sums);
                 for segment in segments.iter() {
                     let end = start + segment.elements as usize;
-                    let mine = sums.take().map(|left| {
-                        let (mine, others) = left.split_at(end - start);
-                        sums = Some(others);
+                    let mine = left.take().map(|all| {
+                        let (mine, others) = all.split_at_mut(end - start);
+                        left = Some(others);
                         mine
                     });
-                    parts.push((start, part(input, start, end), mine, segment.k));
+                    parts.push((start, source.part(start..end), mine, segment.k));
                     start = end;
                 }
-                let of_part = |(start, input, sums, k)| {
-                    let mut entries = self.largest_of(input, sums, &Select::Largest(k));
+                let of_part = |(start, source, sums, k)| {
+                    let mut entries = self.largest_of(source, sums, &Select::Largest(k))?;
                     entries.indices.iter_mut().for_each(|i| *i += start as u32);
-                    entries
+                    Ok(entries)
                 };
-                join(threads::items(parts).map(of_part).collect())
+                join(&threads::items(parts).map(of_part).try_collect(ENTRIES)?)
             }
             Select::Blocks { elements, k } => {
-                // With feedback the sums are made first: blocks may be larger than a thread's run.
-                if sums.is_some() {
-                    self.filter(input, sums.as_mut().map(Sums::reborrow), u32::MAX, 0);
-                }
-                let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
+                // Where sums are written, they are first: blocks may be larger than a thread's run.
+                let source = match sums {
+                    Some(sums) => {
+                        self.filter(source, Some(&mut *sums), u32::MAX, 0)?;
+                        Gradient::F32(sums).into()
+                    }
+                    None => source,
+                };
                 let elements = elements.min(n as u64).max(1) as usize;
                 let k = k.min(n as u64) as usize;
                 // Whole blocks, about a run of them together: a block may be a single element.
                 let span = elements * RUN.div_ceil(elements);
                 let of_span = |start: usize| {
-                    let (mut entries, mut keys) = (Entries::default(), Vec::new());
+                    let (mut entries, mut scratch) = (Entries::default(), [Vec::new(), Vec::new()]);
                     for first in (start..n.min(start.saturating_add(span))).step_by(elements) {
-                        block_largest(source, first..n.min(first + elements), k, &mut keys, &mut entries);
+                        block_largest(source, first..n.min(first + elements), k, &mut scratch, &mut entries)?;
                     }
-                    entries
+                    Ok(entries)
                 };
-                join(threads::items(0..n.div_ceil(span)).map(|i| of_span(i * span)).collect())
+                join(&threads::items(0..n.div_ceil(span)).map(|i| of_span(i * span)).try_collect(ENTRIES)?)
             }
         }
     }
 
-    /// Whether an element of gradient + residual is not finite, and the first that is not.
-    pub(crate) fn first_not_finite(input: Gradient<'_>, residual: Option<&[f32]>) -> Option<u64> {
-        let runs = threads::items(0..input.len().div_ceil(RUN));
-        let first = runs.find_map_first(|run| {
-            let range = run * RUN..input.len().min((run + 1) * RUN);
-            range.into_iter().find(|i| !sum(input, residual, *i).is_finite())
+    /// Adds a gradient to its residual.
+    pub(crate) fn add_to(&self, gradient: Gradient<'_>, residual: &mut [f32]) {
+        threads::chunks_mut(residual, RUN).enumerate().for_each(|(run, residual)| {
+            self.simd.add_to(gradient.part(run * RUN, residual.len()), residual);
         });
-        first.map(|i| i as u64)
     }
 
-    fn above(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32) -> Entries {
-        join(self.filter(input, sums, floor, 0))
+    fn above(&self, source: Source<'_>, sums: Option<&mut [f32]>, floor: u32) -> Result<Entries, Error> {
+        join(&self.filter(source, sums, floor, 0)?)
     }
 
     /// The `k` largest, 0 < k < n, with a guess between which two keys the last of them lies.
     pub(crate) fn largest(
         &self,
-        input: Gradient<'_>,
-        mut sums: Option<Sums<'_>>,
+        source: Source<'_>,
+        mut sums: Option<&mut [f32]>,
         k: usize,
         [lower, higher]: [u32; 2],
-    ) -> Entries {
+    ) -> Result<Entries, Error> {
         // What is above the lower key. Of entries that have that very key there may be any number, most of all in a
         // gradient of zeros; as many as are still wanted are looked for afterwards.
-        let spans = self.filter(input, sums.as_mut().map(Sums::reborrow), lower.saturating_add(1), k);
+        let spans = self.filter(source, sums.as_deref_mut(), lower.saturating_add(1), k)?;
         let found: usize = spans.iter().map(|span| span.bits.len()).sum();
         if found >= k {
-            let (cut, counts) = cut(&spans, k, [lower, higher]);
+            let (cut, counts) = cut(&spans, k, [lower, higher])?;
             return keep(&spans, &cut, &counts);
         }
-        let source = sums.map_or(input, |sums| Gradient::F32(sums.into_sums()));
-        if let Some(ties) = first_of_key(source, lower, k - found) {
-            return with_ties(join(spans), ties);
+        let source = sums.map_or(source, |sums| Gradient::F32(sums).into());
+        if let Some(ties) = first_of_key(source, lower, k - found)? {
+            return with_ties(&join(&spans)?, &ties);
         }
         drop(spans);
         let cut = digits(source, k);
-        let above = join(self.filter(source, None, cut.key.saturating_add(1), k));
+        let above = join(&self.filter(source, None, cut.key.saturating_add(1), k)?)?;
         // There are as many: they were counted.
-        with_ties(above, first_of_key(source, cut.key, cut.ties).unwrap_or_default())
+        with_ties(&above, &first_of_key(source, cut.key, cut.ties)?.unwrap_or_default())
     }
 
-    /// What is at or above a key, span by span. Of about how many entries, where that is known, room is made for.
-    fn filter(&self, input: Gradient<'_>, sums: Option<Sums<'_>>, floor: u32, about: usize) -> Vec<Entries> {
-        let n = input.len();
+    /// What is at or above a key, span by span. `about` is how many entries that is, where it is known.
+    fn filter(
+        &self,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
+        floor: u32,
+        about: usize,
+    ) -> Result<Vec<Entries>, Error> {
+        let n = source.len();
         let span = n.div_ceil(SPANS * threads::count()).next_multiple_of(RUN).max(RUN);
-        // And for the run that is filtered, of which all might be kept.
-        let room = match about {
+        let likely = match about {
             0 => 0,
-            _ => (about as f64 * 1.1 * span.min(n) as f64 / n as f64) as usize + RUN.min(n) + LINE,
+            _ => (about as f64 * 1.1 * span.min(n) as f64 / n as f64) as usize,
         };
-        let of_span = |index: usize, mut sums: Option<Sums<'_>>| {
+        let of_span = |index: usize, mut sums: &mut [f32]| {
             let (first, end) = (index * span, n.min((index + 1) * span));
-            let mut found = Entries::with_capacity(room);
+            let mut found = Entries::default();
+            // All of a run might be kept, and it ends with a vector of which little may be.
+            found.reserve(likely + RUN.min(end - first) + LINE)?;
             for start in (first..end).step_by(RUN) {
                 let len = RUN.min(end - start);
-                let sums = sums.as_mut().map(|sums| sums.part(start - first..start - first + len));
-                self.simd.filter(Filter { input, start, len, sums, floor }, &mut found);
+                let (mine, others) = std::mem::take(&mut sums).split_at_mut_checked(len).unwrap_or_default();
+                sums = others;
+                found.reserve(len + LINE)?;
+                let source = source.part(start..start + len);
+                self.simd.filter(Filter { source, start, sums: mine, floor }, &mut found);
             }
-            found
+            Ok(found)
         };
         match sums {
-            None => threads::items(0..n.div_ceil(span)).map(|index| of_span(index, None)).collect(),
-            Some(Sums { residual, sums }) => {
-                let with_sums = |(index, sums): (usize, _)| {
-                    let residual = residual.map(|all| &all[index * span..all.len().min((index + 1) * span)]);
-                    of_span(index, Some(Sums { residual, sums }))
-                };
-                threads::chunks_mut(sums, span).enumerate().map(with_sums).collect()
+            None => threads::items(0..n.div_ceil(span)).map(|index| of_span(index, &mut [])).try_collect(ENTRIES),
+            Some(sums) => {
+                let spans = threads::chunks_mut(sums, span).enumerate();
+                spans.map(|(index, sums)| of_span(index, sums)).try_collect(ENTRIES)
             }
         }
     }
 }
 
 /// The first entries of exactly this key; `None` where there are fewer than wanted.
-fn first_of_key(source: Gradient<'_>, wanted: u32, count: usize) -> Option<Entries> {
+fn first_of_key(source: Source<'_>, wanted: u32, count: usize) -> Result<Option<Entries>, Error> {
     let mut entries = Entries::default();
     for i in 0..source.len() {
-        let bits = at(source, i).to_bits();
+        let bits = source.at(i).to_bits();
         if key(bits) == wanted {
+            entries.reserve(1)?;
             entries.indices.push(i as u32);
             entries.bits.push(bits);
             if entries.bits.len() == count {
-                return Some(entries);
+                return Ok(Some(entries));
             }
         }
     }
-    None
+    Ok(None)
 }
 
 /// Both, in the order of their indices, of which none is in both.
-fn with_ties(above: Entries, ties: Entries) -> Entries {
-    let count = above.bits.len() + ties.bits.len();
-    let mut all = Entries { indices: Vec::with_capacity(count), bits: Vec::with_capacity(count) };
+fn with_ties(above: &Entries, ties: &Entries) -> Result<Entries, Error> {
+    let mut all = Entries::default();
+    all.reserve(above.bits.len() + ties.bits.len())?;
     let mut from = 0;
     for (index, bits) in ties.indices.iter().zip(&ties.bits) {
         let to = from + above.indices[from..].partition_point(|i| i < index);
@@ -202,45 +220,23 @@ fn with_ties(above: Entries, ties: Entries) -> Entries {
     }
     all.indices.extend_from_slice(&above.indices[from..]);
     all.bits.extend_from_slice(&above.bits[from..]);
-    all
-}
-
-fn part(input: Gradient<'_>, start: usize, end: usize) -> Gradient<'_> {
-    match input {
-        Gradient::F32(x) => Gradient::F32(&x[start..end]),
-        Gradient::F16(x) => Gradient::F16(&x[start..end]),
-        Gradient::Bf16(x) => Gradient::Bf16(&x[start..end]),
-    }
-}
-
-#[inline(always)]
-fn at(input: Gradient<'_>, i: usize) -> f32 {
-    match input {
-        Gradient::F32(x) => x[i],
-        Gradient::F16(x) => f16_to_f32(x[i].to_bits()),
-        Gradient::Bf16(x) => bf16_to_f32(x[i].to_bits()),
-    }
-}
-
-fn sum(input: Gradient<'_>, residual: Option<&[f32]>, i: usize) -> f32 {
-    at(input, i) + residual.map_or(0.0, |r| r[i])
+    Ok(all)
 }
 
 /// Two keys between which the k-th largest is likely to lie.
-fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
-    let n = input.len();
-    let of = |i: usize| key(residual.map_or_else(|| at(input, i), |_| sum(input, residual, i)).to_bits());
-    let mut keys: Vec<u32> = if n <= SMALL {
-        (0..n).map(of).collect()
+fn sample(source: Source<'_>, k: usize) -> Result<[u32; 2], Error> {
+    let n = source.len();
+    let of = |i: usize| key(source.at(i).to_bits());
+    let mut keys: Vec<u32> = zeros(if n <= SMALL { n } else { LINES * LINE } as u64, "a sample of the gradient")?;
+    if n <= SMALL {
+        keys.iter_mut().zip(0..).for_each(|(key, i)| *key = of(i));
     } else {
         // A line from each of as many equal parts, at a place in it that varies from part to part.
         let part = n / LINES;
         let place = |line: usize| line * part + (line.wrapping_mul(0x9E37_79B1) >> 7) % (part - LINE);
-        let mut keys = vec![0; LINES * LINE];
         let lines = threads::chunks_mut(&mut keys, LINE).enumerate().with_min_len(LINES / 8);
         lines.for_each(|(line, keys)| (place(line)..).zip(keys).for_each(|(i, key)| *key = of(i)));
-        keys
-    };
+    }
     let m = keys.len();
     let rank = k as f64 / n as f64 * m as f64;
     // Neighbours are alike in real gradients, so the sample is worth less than its size; a miss costs time alone.
@@ -250,17 +246,17 @@ fn sample(input: Gradient<'_>, residual: Option<&[f32]>, k: usize) -> [u32; 2] {
     let lower = *keys.select_nth_unstable_by(low, |a, b| b.cmp(a)).1;
     // What is larger lies before it.
     let higher = *keys[..=low].select_nth_unstable_by(high, |a, b| b.cmp(a)).1;
-    [lower, higher]
+    Ok([lower, higher])
 }
 
 /// Where to cut what was found, at least `k` entries, so that `k` are left; and what of each span is above the cut.
-fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Counts>) {
+fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> Result<(Cut, Vec<Counts>), Error> {
     let found: usize = spans.iter().map(|span| span.bits.len()).sum();
-    let below = |limit: u32| -> Vec<Vec<u32>> { threads::items(spans).map(|span| keys_below(span, limit)).collect() };
-    let (mut open, mut limit) = (below(higher), higher);
+    let below = |limit: u32| threads::items(spans).map(|span| keys_below(span, limit)).try_collect(CANDIDATES);
+    let (mut open, mut limit) = (below(higher)?, higher);
     let mut sure = found - open.iter().map(Vec::len).sum::<usize>();
     if sure >= k {
-        (open, limit, sure) = (below(u32::MAX), u32::MAX, 0);
+        (open, limit, sure) = (below(u32::MAX)?, u32::MAX, 0);
     }
     let mut wanted = k - sure;
     // By the highest bits of what lies between the two first, so that a few are left to be ordered.
@@ -277,7 +273,8 @@ fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Coun
         wanted -= bins[last];
         last -= 1;
     }
-    let mut few: Vec<u32> = open.iter().flatten().copied().filter(|key| bin(*key) == last).collect();
+    let mut few = reserved(bins[last], CANDIDATES)?;
+    few.extend(open.iter().flatten().copied().filter(|key| bin(*key) == last));
     let (above, key, _) = few.select_nth_unstable_by(wanted - 1, |a, b| b.cmp(a));
     let key = *key;
     let cut = Cut { key, ties: wanted - above.iter().filter(|above| **above > key).count() };
@@ -285,11 +282,14 @@ fn cut(spans: &[Entries], k: usize, [lower, higher]: [u32; 2]) -> (Cut, Vec<Coun
         above: span.bits.len() - open.iter().filter(|open| **open <= key).count(),
         ties: open.iter().filter(|open| **open == key).count(),
     };
-    (cut, threads::items(spans).zip(threads::items(&open)).map(counts).collect())
+    Ok((cut, threads::items(spans).zip(threads::items(&open)).map(counts).collect()))
 }
 
+/// What the memory of keys near the last one that is kept is for, in an error.
+const CANDIDATES: &str = "the candidates of a selection";
+
 /// The keys of a span that are below a limit.
-fn keys_below(span: &Entries, limit: u32) -> Vec<u32> {
+fn keys_below(span: &Entries, limit: u32) -> Result<Vec<u32>, Error> {
     let mut keys = Vec::new();
     // Without a branch an entry, into a room that stays in the cache.
     let mut room = [0; 64];
@@ -300,9 +300,10 @@ fn keys_below(span: &Entries, limit: u32) -> Vec<u32> {
             room[count.min(63)] = key;
             count += usize::from(key < limit);
         }
+        keys.try_reserve(count).map_err(|_| no_memory::<u32>((keys.len() + count) as u64, CANDIDATES))?;
         keys.extend_from_slice(&room[..count]);
     }
-    keys
+    Ok(keys)
 }
 
 fn add(mut a: Vec<usize>, b: Vec<usize>) -> Vec<usize> {
@@ -311,9 +312,9 @@ fn add(mut a: Vec<usize>, b: Vec<usize>) -> Vec<usize> {
 }
 
 /// The entries that a cut leaves, in order.
-fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
+fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Result<Entries, Error> {
     let total = counts.iter().map(|counts| counts.above).sum::<usize>() + cut.ties;
-    let mut kept = Entries { indices: vec![0; total], bits: vec![0; total] };
+    let mut kept = Entries { indices: zeros(total as u64, ENTRIES)?, bits: zeros(total as u64, ENTRIES)? };
     let (mut left_of_indices, mut left_of_bits) = (&mut kept.indices[..], &mut kept.bits[..]);
     let mut left_of_ties = cut.ties;
     let mut tasks = Vec::with_capacity(spans.len());
@@ -326,7 +327,7 @@ fn keep(spans: &[Entries], cut: &Cut, counts: &[Counts]) -> Entries {
         tasks.push(Kept { span, indices, bits, ties, all: ties == counts.ties });
     }
     threads::items(tasks).for_each(|task| task.write(cut.key));
-    kept
+    Ok(kept)
 }
 
 /// What is kept of a span, and where it goes.
@@ -371,17 +372,22 @@ impl Kept<'_> {
 }
 
 /// Spans one after another.
-fn join(spans: Vec<Entries>) -> Entries {
-    let (indices, bits): (Vec<Vec<u32>>, Vec<Vec<u32>>) = spans.into_iter().map(|s| (s.indices, s.bits)).unzip();
-    let (indices, bits) = threads::join(|| indices.concat(), || bits.concat());
-    Entries { indices, bits }
+fn join(spans: &[Entries]) -> Result<Entries, Error> {
+    let mut all = Entries::default();
+    all.reserve(spans.iter().map(|span| span.bits.len()).sum())?;
+    let Entries { indices, bits } = &mut all;
+    threads::join(
+        || spans.iter().for_each(|span| indices.extend_from_slice(&span.indices)),
+        || spans.iter().for_each(|span| bits.extend_from_slice(&span.bits)),
+    );
+    Ok(all)
 }
 
 /// Bits of a digit of the search that cannot be wrong; three of them make a key.
 const DIGITS: [u32; 3] = [11, 10, 10];
 
 /// The key of the k-th largest, by counting digits from the highest on.
-fn digits(source: Gradient<'_>, k: usize) -> Cut {
+fn digits(source: Source<'_>, k: usize) -> Cut {
     let (mut known, mut shift, mut left) = (0u32, 31, k);
     for bits in DIGITS {
         shift -= bits;
@@ -390,7 +396,7 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
         let count = |run: usize| {
             let mut counts = vec![0usize; 1 << bits];
             for i in run * RUN..source.len().min((run + 1) * RUN) {
-                let key = key(at(source, i).to_bits());
+                let key = key(source.at(i).to_bits());
                 if key >> above == prefix >> above {
                     counts[(key >> shift) as usize & ((1 << bits) - 1)] += 1;
                 }
@@ -409,31 +415,36 @@ fn digits(source: Gradient<'_>, k: usize) -> Cut {
     Cut { key: known, ties: left }
 }
 
-/// Adds the `k` largest of a range; `keys` is scratch.
+/// Adds the `k` largest of a range. The scratch is for the bits of all, and for their keys.
 fn block_largest(
-    source: Gradient<'_>,
+    source: Source<'_>,
     range: std::ops::Range<usize>,
     k: usize,
-    keys: &mut Vec<u32>,
+    [bits, keys]: &mut [Vec<u32>; 2],
     entries: &mut Entries,
-) {
+) -> Result<(), Error> {
     let k = k.min(range.len());
     if k == 0 {
-        return;
+        return Ok(());
     }
-    keys.clear();
-    keys.extend(range.clone().map(|i| key(at(source, i).to_bits())));
+    for scratch in [&mut *bits, &mut *keys] {
+        scratch.clear();
+        scratch.try_reserve(range.len()).map_err(|_| no_memory::<u32>(range.len() as u64, CANDIDATES))?;
+    }
+    bits.extend(range.clone().map(|i| source.at(i).to_bits()));
+    keys.extend(bits.iter().map(|bits| key(*bits)));
+    entries.reserve(k)?;
     let last = *keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1;
     let mut ties = k - keys.iter().filter(|key| **key > last).count();
-    for i in range {
-        let bits = at(source, i).to_bits();
-        let key = key(bits);
+    for (i, bits) in range.zip(bits) {
+        let key = key(*bits);
         if key > last || (key == last && ties > 0) {
             ties -= usize::from(key == last);
             entries.indices.push(i as u32);
-            entries.bits.push(bits);
+            entries.bits.push(*bits);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -468,15 +479,14 @@ mod tests {
                     [right.saturating_sub(9), 2], // upside down
                 ] {
                     for cpu in &cpus {
-                        let mut residual = vec![0.0; x.len()];
-                        let (zeros, mut beside) = (residual.clone(), vec![f32::NAN; x.len()]);
-                        let feedback = [None, Some(Sums::over(&mut residual)), Some(Sums::beside(&zeros, &mut beside))];
-                        for sums in feedback {
-                            let got = cpu.largest(Gradient::F32(x), sums, k, guess);
+                        let (zeros, mut written) = (vec![0.0; x.len()], vec![f32::NAN; x.len()]);
+                        let alone = Source::from(Gradient::F32(x));
+                        let fed = Source { residual: Some(&zeros), ..alone };
+                        for (source, sums) in [(alone, None), (fed, None), (fed, Some(&mut written[..]))] {
+                            let got = cpu.largest(source, sums, k, guess).expect("memory");
                             assert_eq!(got.indices, expected, "{guess:x?}, k = {k}, {cpu:?}");
                         }
-                        assert_eq!(&residual, x, "the sum is left behind once");
-                        assert_eq!(&beside, x, "and beside the residual");
+                        assert_eq!(&written, x, "the sums");
                     }
                 }
             }
@@ -493,18 +503,21 @@ mod tests {
         for simd in Simd::ALL {
             let Ok(cpu) = Cpu::with_simd(simd) else { continue };
             for k in [700, 60_000] {
-                let (mut over, mut beside) = (before.clone(), vec![f32::NAN; n]);
+                let mut written = vec![f32::NAN; n];
                 let got = pool.install(|| {
+                    let source = Source { gradient: Gradient::F32(&x), residual: Some(&before) };
                     let select = Select::Largest(k as u64);
-                    let of = |sums| cpu.largest_of(Gradient::F32(&x), Some(sums), &select);
-                    [of(Sums::over(&mut over)), of(Sums::beside(&before, &mut beside))]
+                    let of = |sums| cpu.largest_of(source, sums, &select).expect("memory");
+                    [of(None), of(Some(&mut written))]
                 });
+                let mut added = before.clone();
+                pool.install(|| cpu.add_to(Gradient::F32(&x), &mut added));
                 let expected = sorted(&sums, k);
                 assert!(got.iter().all(|got| got.indices == expected), "{simd:?}, k = {k}");
                 assert!(got.iter().all(|got| {
                     got.indices.iter().zip(&got.bits).all(|(i, bits)| sums[*i as usize].to_bits() == *bits)
                 }));
-                assert!(over == sums && beside == sums, "{simd:?}, k = {k}");
+                assert!(written == sums && added == sums, "{simd:?}, k = {k}");
             }
         }
     }
@@ -512,9 +525,9 @@ mod tests {
     #[test]
     fn digits_find_the_key() {
         let x = [3.0f32, -5.0, 5.0, 0.0, f32::NAN, 5.0];
-        let cut = digits(Gradient::F32(&x), 3);
+        let cut = digits(Gradient::F32(&x).into(), 3);
         assert_eq!((cut.key, cut.ties), (key(5f32.to_bits()), 2));
-        let cut = digits(Gradient::F32(&x), 6);
+        let cut = digits(Gradient::F32(&x).into(), 6);
         assert_eq!((cut.key, cut.ties), (0, 1));
     }
 }

@@ -22,7 +22,6 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::plan::NonFinite;
 use crate::seed::Seed;
-use crate::wire::PayloadError;
 
 /// Gradient and state in the host's memory.
 pub(super) struct Place<'a, 's> {
@@ -86,20 +85,6 @@ impl Step {
         let payloads = frame::read(message, rank, self.step, self.model)?;
         let (found, expected) = (payloads.len() as u64, expected as u64);
         if found == expected { Ok(payloads) } else { Err(ExchangeError::Payloads { rank, found, expected }.into()) }
-    }
-}
-
-impl Part {
-    /// The error of a payload that another rank sent, of a tensor among the part's own.
-    fn damaged(&self, rank: u32, tensor: usize, source: PayloadError) -> Error {
-        let tensor = self.tensors.get(tensor).copied().unwrap_or(0) as u64;
-        ExchangeError::Damaged { rank, tensor, source }.into()
-    }
-
-    /// The error of a payload that does not fit.
-    fn differs(&self, rank: u32, tensor: usize, what: &'static str) -> Error {
-        let tensor = self.tensors.get(tensor).copied().unwrap_or(0) as u64;
-        ExchangeError::Payload { rank, tensor, what }.into()
     }
 }
 

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::plan::NonFinite;
 use crate::recipe::Algorithm;
 use crate::sparse::SparsePayload;
-use crate::wire::PayloadError;
 use crate::words::zeros;
 
 /// A step of a selection. Where a rank cannot do its part, its parent hears of it, and in the end all ranks do: none
@@ -67,12 +66,7 @@ fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayl
     let payloads = step.read(message, rank, 1)?;
     let bytes = payloads.first().copied().unwrap_or_default();
     let Method::Sparse { elements, .. } = &part.method else { return Err(part.differs(rank, 0, "length")) };
-    let payload = SparsePayload::from_bytes_of(bytes, *elements as u64).map_err(|source| match source {
-        PayloadError::Elements { .. } => part.differs(rank, 0, "length"),
-        source => part.damaged(rank, 0, source),
-    })?;
-    part.expect_finite(rank, payload.is_finite())?;
-    Ok(payload)
+    part.entries(rank, bytes, *elements as u64)
 }
 
 /// Both together, selected anew. What drops goes to the residual behind the step.

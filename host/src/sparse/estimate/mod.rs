@@ -11,6 +11,7 @@ mod statistics;
 use self::per_sign::PerSign;
 use self::search::About;
 use crate::backend::cpu::Entries;
+use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -59,9 +60,12 @@ impl Search {
     }
 
     /// The entries that are kept.
-    pub(crate) fn end(self) -> Entries {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where there is no memory to order them.
+    pub(crate) fn end(self) -> Result<Entries, Error> {
         match self {
-            Self::About(search) => search.end(),
+            Self::About(search) => Ok(search.end()),
             Self::PerSign(search) => search.end(),
         }
     }

@@ -7,8 +7,10 @@ use std::cmp::Reverse;
 use gradwire_kernels::arith::topk::key;
 
 use super::numbers::{down, exceeded, ln};
-use crate::backend::cpu::Entries;
+use crate::backend::cpu::{ENTRIES, Entries};
 use crate::codec::topk::rounded_up;
+use crate::error::Error;
+use crate::words::{reserved, zeros};
 
 /// The least threshold: every entry reaches it that is not zero.
 const LEAST: f32 = f32::from_bits(1);
@@ -81,21 +83,23 @@ impl PerSign {
         }
     }
 
-    pub(super) fn end(self) -> Entries {
-        let Entries { indices, bits } = self.entries;
-        let mut is_kept = vec![false; bits.len()];
+    pub(super) fn end(self) -> Result<Entries, Error> {
+        let mut entries = self.entries;
+        let bits = &entries.bits;
+        let mut is_kept: Vec<bool> = zeros(bits.len() as u64, ENTRIES)?;
+        let mut places: Vec<u32> = reserved(bits.len(), ENTRIES)?;
         for (of, wanted) in self.wanted.unwrap_or_default().into_iter().enumerate() {
-            let mut places: Vec<u32> = (0..bits.len() as u32).filter(|at| side(bits[*at as usize]) == of).collect();
+            places.clear();
+            places.extend((0..bits.len() as u32).filter(|at| side(bits[*at as usize]) == of));
             let order = |at: &u32| (Reverse(key(bits[*at as usize])), *at);
             if wanted < places.len() {
                 places.select_nth_unstable_by_key(wanted, order);
                 places.truncate(wanted);
             }
-            places.into_iter().for_each(|at| is_kept[at as usize] = true);
+            places.iter().for_each(|at| is_kept[*at as usize] = true);
         }
-        let entries = indices.into_iter().zip(bits).zip(is_kept);
-        let (indices, bits) = entries.filter(|(_, kept)| *kept).map(|(entry, _)| entry).unzip();
-        Entries { indices, bits }
+        entries.retain(|at, _| is_kept[at]);
+        Ok(entries)
     }
 
     /// Of so many elements of each sign, how many are kept.
@@ -142,7 +146,7 @@ mod tests {
             (taken, most) = (taken + 1, most.max(entries.indices.len()));
             search.take(entries);
         }
-        (search.end().indices, taken, most)
+        (search.end().expect("memory").indices, taken, most)
     }
 
     /// Elements of either sign, whose magnitudes are quantiles of a density.

@@ -152,10 +152,9 @@ impl About {
 
     pub(super) fn end(self) -> Entries {
         let (threshold, _) = self.best.unwrap_or((f32::INFINITY, 0));
-        let kept =
-            self.entries.indices.into_iter().zip(self.entries.bits).filter(|(_, bits)| reaches(*bits, threshold));
-        let (indices, bits) = kept.unzip();
-        Entries { indices, bits }
+        let mut entries = self.entries;
+        entries.retain(|_, bits| reaches(bits, threshold));
+        entries
     }
 
     /// Has the mean for a threshold, which some magnitude reaches, if none reached those before it.

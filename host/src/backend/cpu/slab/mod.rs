@@ -92,28 +92,35 @@ fn tile_width(part: &Part) -> usize {
 /// A right factor in tiles, for sums along rows: all columns of the factor for the first columns of the matrix, then
 /// for the next. Entries that are used together lie together; as columns they might be a power of two apart, and share
 /// a few lines of the cache.
-pub(super) fn tiled(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
+pub(super) fn tile(part: &Part, rank: usize, factor: &[f32], tiles: &mut [Line]) {
     let width = tile_width(part);
-    let mut tiles = vec![Line::default(); part.columns.div_ceil(width) * width / LANES * rank];
-    for (t, tile) in bytemuck::cast_slice_mut::<_, f32>(&mut tiles).chunks_exact_mut(width * rank).enumerate() {
+    for (t, tile) in bytemuck::cast_slice_mut::<_, f32>(tiles).chunks_exact_mut(width * rank).enumerate() {
         for (k, to) in tile.chunks_exact_mut(width).enumerate() {
             let from = &factor[k * part.column_stride() + t * width..];
             let here = width.min(part.column_stride() - t * width);
             to[..here].copy_from_slice(&from[..here]);
         }
     }
-    tiles
+}
+
+/// Lines that those tiles take: zeros, since the last tile may be wider than what is left.
+pub(super) fn tiles_of(part: &Part, rank: usize) -> usize {
+    let width = tile_width(part);
+    part.columns.div_ceil(width) * width / LANES * rank
 }
 
 /// A right factor in lines, for sums of its columns: sixteen entries of each of its columns, then the next sixteen.
-pub(super) fn lined(part: &Part, rank: usize, factor: &[f32]) -> Vec<Line> {
-    let mut lines = vec![Line::default(); part.column_stride() / LANES * rank];
+pub(super) fn line_up(part: &Part, rank: usize, factor: &[f32], lines: &mut [Line]) {
     for (j, lines) in lines.chunks_exact_mut(rank).enumerate() {
         for (k, line) in lines.iter_mut().enumerate() {
             line.0.copy_from_slice(&factor[k * part.column_stride() + j * LANES..][..LANES]);
         }
     }
-    lines
+}
+
+/// Lines that it takes so.
+pub(super) fn lines_of(part: &Part, rank: usize) -> usize {
+    part.column_stride() / LANES * rank
 }
 
 /// Entries of some rows in a left factor as L R^T takes them: of four rows, for each column of the factor, a number a

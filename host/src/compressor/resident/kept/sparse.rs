@@ -214,7 +214,7 @@ impl<D: DeviceMemory> Sparse<D> {
             // The sums are there now, and are what is selected from.
             gradient = residual.take().unwrap_or(gradient);
         }
-        Ok(search.end())
+        search.end()
     }
 
     /// Asks whether the last selection came to its end.
