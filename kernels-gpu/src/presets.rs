@@ -163,8 +163,11 @@ mod tests {
         let encoder = Q::encoder(&p, statistic);
         for value in values.iter().map(|value| value.to_bits()) {
             for draw in draws {
-                let expected = Q::code::<false>(&p, &encoder, value, dither16(*draw & 0xffff, fraction));
-                let found = Q::high(&p, &encoder, value, *draw) >> (32 - bits);
+                // SAFETY: the values are of a bucket with the statistic, and the dither is a draw's.
+                let (expected, found) = unsafe {
+                    let expected = Q::code::<false>(&p, &encoder, value, dither16(*draw & 0xffff, fraction));
+                    (expected, Q::high(&p, &encoder, value, *draw) >> (32 - bits))
+                };
                 assert_eq!(found, expected, "{codec:?}, {bits} bits, {statistic:x?}, {value:x}, draw {draw:x}");
             }
         }

@@ -49,7 +49,7 @@ impl Quantizer for Drive {
     }
 
     #[inline(always)]
-    fn second(value: u32, to: u32) -> (Sum, Sum) {
+    unsafe fn second(value: u32, to: u32) -> (Sum, Sum) {
         // Of a poisoned bucket's values an aligner would make no integers, and its sums mean nothing.
         let kept = if to < alignment(INF_BITS) { value & MAGNITUDE } else { 0 };
         // SAFETY: the magnitude is finite, and its exponent at most the alignment, which is the largest magnitude's.
@@ -111,8 +111,9 @@ impl Quantizer for Drive {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        Sign::code::<WIDE>(p, encoder, value, dither)
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Sign::code::<WIDE>(p, encoder, value, dither) }
     }
 
     #[inline(always)]

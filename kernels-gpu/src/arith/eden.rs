@@ -58,8 +58,9 @@ impl Quantizer for Eden {
     }
 
     #[inline(always)]
-    fn second(value: u32, to: u32) -> Sum {
-        Sum(aligned_square(value & MAGNITUDE, to))
+    unsafe fn second(value: u32, to: u32) -> Sum {
+        // SAFETY: the value is of the bucket with this context, so its magnitude is at most the largest.
+        Sum(unsafe { aligned_square(value & MAGNITUDE, to) })
     }
 
     #[inline(always)]
@@ -76,8 +77,9 @@ impl Quantizer for Eden {
 
     // The sum of aligned magnitudes times their centroids, 52 bits.
     #[inline(always)]
-    fn third(p: &EncodeParams, value: u32, measure: u32) -> Sum {
-        let (aligned, place) = place(measure, value);
+    unsafe fn third(p: &EncodeParams, value: u32, measure: u32) -> Sum {
+        // SAFETY: the value is of the bucket with this measure.
+        let (aligned, place) = unsafe { place(measure, value) };
         Sum(u64::from(aligned) * u64::from(centroid(p.bits, place)))
     }
 
@@ -121,8 +123,9 @@ impl Quantizer for Eden {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
-        let (_, place) = place(encoder.measure, value & encoder.keep);
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
+        // SAFETY: the value is of the encoder's bucket, or zero.
+        let (_, place) = unsafe { place(encoder.measure, value & encoder.keep) };
         let half = 1 << (p.bits - 1);
         let above = half | level(p.bits, place);
         let mirror = (2 * half - 1) & (is_below(value) as u32).wrapping_neg();
@@ -189,8 +192,11 @@ fn measure(largest: u32, squares: u64, elements: u32) -> u32 {
 
 /// The magnitude of the value with these bits as an integer of its bucket's alignment, and y sqrt(B)/|y|_2 in units of
 /// 2^-18. Of a poisoned bucket both are zero.
+///
+/// # Safety
+/// The value is of the bucket with this measure.
 #[inline(always)]
-fn place(measure: u32, value: u32) -> (u32, f32) {
+unsafe fn place(measure: u32, value: u32) -> (u32, f32) {
     let inverse = f32::from_bits(((measure & 0x00ff_ffff) + LEAST) << CUT);
     // Of a poisoned bucket's values an aligner would make no integers.
     let kept = value & MAGNITUDE & keep(measure);
@@ -406,7 +412,8 @@ mod tests {
         for elements in [1u32, 2, 31, 32, 8191, 8192] {
             for squares in [1u64, 2, 3, 1 << 46, ((1 << 24) - 1) * ((1 << 24) - 1), 1 << 60, (1 << 61) - 1] {
                 let exact = 262_144.0 * f64::from(elements).sqrt() / (squares as f64).sqrt().floor();
-                let (aligned, place) = place(measure(0x3f80_0000, squares, elements), 0x3f80_0000);
+                // SAFETY: the value is the largest of the bucket with this measure.
+                let (aligned, place) = unsafe { place(measure(0x3f80_0000, squares, elements), 0x3f80_0000) };
                 assert_eq!(aligned, 1 << 23);
                 let off = f64::from(place) / 8_388_608.0 / exact - 1.0;
                 assert!(off.abs() < 2f64.powi(-17), "{elements} elements, {squares}: {place}, not {exact}");

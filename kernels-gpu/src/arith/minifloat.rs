@@ -120,7 +120,7 @@ impl Quantizer for Minifloat {
     }
 
     #[inline(always)]
-    fn second(_value: u32, _context: u32) {}
+    unsafe fn second(_value: u32, _context: u32) {}
 
     #[inline(always)]
     fn partial(Max(largest): Max, (): (), _elements: u32) -> [u32; 4] {
@@ -174,7 +174,7 @@ impl Quantizer for Minifloat {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         let dropped = Format::of(p.levels).dropped();
         let place = encoder.place(value);
         // Ties go to the even code.

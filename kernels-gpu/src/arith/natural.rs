@@ -55,7 +55,7 @@ impl Quantizer for Natural {
     }
 
     #[inline(always)]
-    fn second(_value: u32, _context: u32) {}
+    unsafe fn second(_value: u32, _context: u32) {}
 
     #[inline(always)]
     fn partial(Max(largest): Max, (): (), _elements: u32) -> [u32; 4] {
@@ -102,7 +102,7 @@ impl Quantizer for Natural {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         let sign = value >> (32 - p.bits) & (encoder.keep & 1 << (p.bits - 1));
         encoder.level(value, dither >> (p.fraction - PLACE), p.levels) | sign
     }

@@ -64,11 +64,18 @@ pub fn aligned_finely(magnitude_bits: u32, alignment: u32) -> u32 {
 /// The square of [`aligned`], by an [`Aligner`].
 ///
 /// Where the alignment is that of a NaN or an infinity the square means nothing.
+///
+/// # Safety
+/// The magnitude is at most the largest, whose alignment it is. So safe code cannot call it:
+///
+/// ```compile_fail,E0133
+/// gradwire_kernels::arith::norm::aligned_square(0x7f00_0000, 1);
+/// ```
 #[inline(always)]
-pub fn aligned_square(magnitude_bits: u32, to: u32) -> u64 {
+pub unsafe fn aligned_square(magnitude_bits: u32, to: u32) -> u64 {
     // Of a poisoned bucket's values an aligner would make no integers.
     let kept = if to < alignment(super::float::INF_BITS) { magnitude_bits } else { 0 };
-    // SAFETY: the magnitude is finite, and its exponent at most the alignment, which is the largest magnitude's.
+    // SAFETY: the magnitude is finite, since the largest is, and its exponent is at most the alignment.
     square(unsafe { Aligner::new(to).aligned(f32::from_bits(kept)) })
 }
 

@@ -55,7 +55,7 @@ impl Quantizer for OneBit {
     }
 
     #[inline(always)]
-    fn second(value: u32, context: u32) -> (Sum, Sum) {
+    unsafe fn second(value: u32, context: u32) -> (Sum, Sum) {
         let below = is_below(value);
         let to = if below { context >> 16 } else { context & 0xffff };
         let aligned = u64::from(aligned_finely(value & MAGNITUDE, to));
@@ -124,7 +124,7 @@ impl Quantizer for OneBit {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(_: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(_: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
         (!is_below(value) as u32) & encoder.keep
     }
 

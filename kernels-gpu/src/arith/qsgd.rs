@@ -46,8 +46,9 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    fn second(value: u32, alignment: u32) -> Sum {
-        Sum(norm::aligned_square(value & MAGNITUDE, alignment))
+    unsafe fn second(value: u32, alignment: u32) -> Sum {
+        // SAFETY: the value is of the bucket with this context, so its magnitude is at most the largest.
+        Sum(unsafe { norm::aligned_square(value & MAGNITUDE, alignment) })
     }
 
     #[inline(always)]
@@ -112,13 +113,14 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits)
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { encoder.code::<WIDE>(value, dither, p.fraction, p.levels, p.bits) }
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
-    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let scaled = f32::from_bits(value & MAGNITUDE) * (encoder.inverse * pow2(16 - p.fraction as i32));
         // SAFETY: as in `Encoder::code`; a power of two changes no bit but where the product is far below 1.
         let level = unsafe {
@@ -132,7 +134,7 @@ impl Quantizer for Qsgd {
     }
 
     #[inline(always)]
-    fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let scaled = f32::from_bits(value & (encoder.keep & MAGNITUDE)) * encoder.lift * encoder.inverse;
         // SAFETY: as in `Encoder::code`. The level's fraction takes what is left of 31 bits, so it ends below the
         // highest.
@@ -197,10 +199,12 @@ impl Encoder {
 
     /// The code of the value with these bits: its level, and its sign in the top bit of `bits`.
     ///
-    /// The value's magnitude is at most the norm this encoder was made from, or the encoder is a poisoned one. Without
-    /// `WIDE` there are fewer than [`WIDE_LEVELS`](super::round::WIDE_LEVELS) levels.
+    /// # Safety
+    /// The value's magnitude is at most the norm that this encoder was made from, or the encoder is a poisoned one;
+    /// levels and fraction are those it was made for. Without `WIDE` there are fewer than
+    /// [`WIDE_LEVELS`](super::round::WIDE_LEVELS) levels.
     #[inline(always)]
-    pub fn code<const WIDE: bool>(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
+    pub unsafe fn code<const WIDE: bool>(&self, value: u32, dither: u32, fraction: u32, levels: u32, bits: u32) -> u32 {
         let scaled = f32::from_bits(value & (self.keep & MAGNITUDE)) * self.lift * self.inverse;
         // SAFETY: magnitude <= norm, so the product is at most levels * 2^fraction * (1 + 2^-22), which is below 2^32,
         // and below 2^31 for fewer than WIDE_LEVELS; a poisoned bucket's magnitudes were cleared, and 0 * 0 is 0.

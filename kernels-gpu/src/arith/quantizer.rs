@@ -34,8 +34,11 @@ pub trait Quantizer {
     fn looks_again(p: &EncodeParams) -> bool;
     /// What the second look has to know of the first, in a word.
     fn context(first: Self::First) -> u32;
-    /// What the second look sees in the value with these bits, of a bucket with this context.
-    fn second(value: u32, context: u32) -> Self::Second;
+    /// What the second look sees in the value with these bits.
+    ///
+    /// # Safety
+    /// The context is that of a first look at a bucket with this value in it.
+    unsafe fn second(value: u32, context: u32) -> Self::Second;
     /// The partial statistic of so many elements.
     fn partial(first: Self::First, second: Self::Second, elements: u32) -> Self::Partial;
     /// The statistic of a bucket whose only partial statistic this is: two words, in which a NaN or an infinity shows.
@@ -44,10 +47,12 @@ pub trait Quantizer {
     /// Whether there is a third look, which depends on what the others told: of a codec whose scale is of its codes,
     /// and which takes no tensor that is one bucket.
     const LOOKS_THRICE: bool = false;
-    /// What the third look sees in the value with these bits, of a bucket whose statistic had this first word before
-    /// it.
+    /// What the third look sees in the value with these bits.
+    ///
+    /// # Safety
+    /// The context is the first word that the statistic of a bucket with this value in it had before this look.
     #[inline(always)]
-    fn third(_p: &EncodeParams, _value: u32, _context: u32) -> Sum {
+    unsafe fn third(_p: &EncodeParams, _value: u32, _context: u32) -> Sum {
         Sum::NONE
     }
     /// The partial statistic with what the third look saw.
@@ -72,25 +77,38 @@ pub trait Quantizer {
     fn holds_not_finite(encoder: &Self::Encoder) -> bool;
     /// The scalars on the wire, the first [`Quantizer::SCALARS`] of them.
     fn wire(encoder: &Self::Encoder) -> [f32; 2];
-    /// The code of the value with these bits. Without `WIDE`, codes have at most 8 bits.
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
+    /// The code of the value with these bits.
+    ///
+    /// # Safety
+    /// The encoder is of these parameters, and of a bucket with this value in it. The dither is below `2^p.fraction`.
+    /// Without `WIDE`, codes have at most 8 bits.
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, dither: u32) -> u32;
     /// The same code in the highest bits of a word, above others of no meaning, with the dither of a 16-bit draw: for
     /// every level that a width of at most 8 bits has. Bits above the draw's own are not looked at.
+    ///
+    /// # Safety
+    /// As [`Quantizer::code`] without `WIDE`.
     #[inline(always)]
-    fn high(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
-        Self::code::<false>(p, encoder, value, super::round::dither16(draw, p.fraction)) << (32 - p.bits)
+    unsafe fn high(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
+        // SAFETY: the caller's promise is passed on, and the dither is below 2^fraction.
+        unsafe { Self::code::<false>(p, encoder, value, super::round::dither16(draw, p.fraction)) << (32 - p.bits) }
     }
     /// The code of the value with these bits, with the dither of a 16-bit draw: what [`Quantizer::code`] gives, in
-    /// whatever takes a CPU the fewest instructions. The encoder is a plain one; bits above the draw's own are not
-    /// looked at.
+    /// whatever takes a CPU the fewest instructions. Bits above the draw's own are not looked at.
+    ///
+    /// # Safety
+    /// As [`Quantizer::code`], for the width `BITS`, which is the parameters', and a plain encoder.
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
-    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Self::Encoder, value: u32, draw: u32) -> u32 {
         let dither = super::round::dither16(draw, p.fraction);
-        if BITS == 16 {
-            Self::code::<true>(p, encoder, value, dither)
-        } else {
-            Self::code::<false>(p, encoder, value, dither)
+        // SAFETY: the caller's promise is passed on, and the dither is below 2^fraction.
+        unsafe {
+            if BITS == 16 {
+                Self::code::<true>(p, encoder, value, dither)
+            } else {
+                Self::code::<false>(p, encoder, value, dither)
+            }
         }
     }
     /// The decoder of a bucket with these scalars.

@@ -49,7 +49,7 @@ impl Quantizer for Sign {
     }
 
     #[inline(always)]
-    fn second(value: u32, to: u32) -> Sum {
+    unsafe fn second(value: u32, to: u32) -> Sum {
         Sum(u64::from(aligned_finely(value & MAGNITUDE, to)))
     }
 
@@ -102,7 +102,7 @@ impl Quantizer for Sign {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(_: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(_: &EncodeParams, encoder: &Encoder, value: u32, _dither: u32) -> u32 {
         (!is_below(value) as u32) & encoder.keep
     }
 

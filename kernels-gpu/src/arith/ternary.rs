@@ -51,8 +51,9 @@ impl Quantizer for Ternary {
     }
 
     #[inline(always)]
-    fn second(value: u32, alignment: u32) -> Sum {
-        Sum(norm::aligned_square(value & MAGNITUDE, alignment))
+    unsafe fn second(value: u32, alignment: u32) -> Sum {
+        // SAFETY: the value is of the bucket with this context, so its magnitude is at most the largest.
+        Sum(unsafe { norm::aligned_square(value & MAGNITUDE, alignment) })
     }
 
     #[inline(always)]
@@ -115,7 +116,7 @@ impl Quantizer for Ternary {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         let magnitude = (value & (encoder.keep & MAGNITUDE)).min(encoder.top);
         let scaled = f32::from_bits(magnitude) * encoder.lift * encoder.inverse;
         // SAFETY: the magnitude is at most the scale, so the product is at most 2^fraction * (1 + 2^-22), and the

@@ -105,7 +105,7 @@ impl Quantizer for Tree {
     }
 
     #[inline(always)]
-    fn second(_value: u32, _context: u32) {}
+    unsafe fn second(_value: u32, _context: u32) {}
 
     #[inline(always)]
     fn partial(Max(largest): Max, (): (), _elements: u32) -> [u32; 4] {
@@ -151,7 +151,7 @@ impl Quantizer for Tree {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
         let magnitude = f32::from_bits(value & (encoder.keep & MAGNITUDE)) * encoder.lift * encoder.inverse;
         // A power of two, which changes no bit of the place.
         let scaled = place(magnitude) * (1 << p.fraction) as f32;
@@ -163,7 +163,7 @@ impl Quantizer for Tree {
 
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
-    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let magnitude = f32::from_bits(value & MAGNITUDE) * encoder.inverse;
         // SAFETY: as above.
         let level = unsafe { level_by_draw::<true>(place(magnitude) * pow2(16), draw, p.levels) };

@@ -42,7 +42,7 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    fn second(_value: u32, _context: u32) {}
+    unsafe fn second(_value: u32, _context: u32) {}
 
     #[inline(always)]
     fn partial((Min(low), Max(high)): (Min, Max), (): (), _elements: u32) -> [u32; 4] {
@@ -90,13 +90,14 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
-        encoder.code(value, dither, p.fraction, p.levels)
+    unsafe fn code<const WIDE: bool>(p: &EncodeParams, encoder: &Encoder, value: u32, dither: u32) -> u32 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { encoder.code(value, dither, p.fraction, p.levels) }
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
-    fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn code_by_draw<const BITS: u32>(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let above = f32::from_bits(value) - encoder.low;
         let scaled = above * (encoder.inverse * pow2(16 - p.fraction as i32));
         // SAFETY: as in `Encoder::code`; a power of two changes no bit but where the product is far below 1.
@@ -110,7 +111,7 @@ impl Quantizer for Uniform {
     }
 
     #[inline(always)]
-    fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
+    unsafe fn high(p: &EncodeParams, encoder: &Encoder, value: u32, draw: u32) -> u32 {
         let above = f32::from_bits(value & encoder.keep) * encoder.lift - encoder.low;
         // A bit more of fraction, so that the level ends with the highest bit, changes no level.
         // SAFETY: as in `Encoder::code`, and twice that.
@@ -208,9 +209,19 @@ impl Encoder {
         Self { lift: up, low: low * up, inverse, keep: !0, wire: [low * beta, high * beta] }
     }
 
-    /// The code of the value with these bits, which lies between the minimum and the maximum.
+    /// The code of the value with these bits.
+    ///
+    /// # Safety
+    /// The value is between the minimum and the maximum that this encoder was made from, or the encoder is a poisoned
+    /// one; levels and fraction are those it was made for, and the levels fewer than
+    /// [`WIDE_LEVELS`](super::round::WIDE_LEVELS). So safe code cannot call it:
+    ///
+    /// ```compile_fail,E0133
+    /// use gradwire_kernels::arith::uniform::Encoder;
+    /// Encoder::new(0.0, 1.0, 15, 27, 1.0).code(f32::MAX.to_bits(), u32::MAX, 0, 0);
+    /// ```
     #[inline(always)]
-    pub fn code(&self, value: u32, dither: u32, fraction: u32, levels: u32) -> u32 {
+    pub unsafe fn code(&self, value: u32, dither: u32, fraction: u32, levels: u32) -> u32 {
         let above = f32::from_bits(value & self.keep) * self.lift - self.low;
         // SAFETY: minimum <= value <= maximum and rounding is monotone, so 0 <= above <= range, and the product is at
         // most levels * 2^fraction * (1 + 2^-22) < 2^31; a poisoned bucket's values were cleared.
@@ -312,11 +323,13 @@ mod tests {
             for dither in
                 [dither16(0, fraction), dither16(65535, fraction), 0, (1 << fraction) - 1, dither_nearest(fraction)]
             {
+                // SAFETY: the values are the minimum and the maximum, and the dither is below 2^fraction.
+                let [least, largest] =
+                    [low, high].map(|value| unsafe { encoder.code(value.to_bits(), dither, fraction, levels) });
                 if high > low {
-                    assert_eq!(encoder.code(high.to_bits(), dither, fraction, levels), levels, "{low:e} to {high:e}");
+                    assert_eq!(largest, levels, "{low:e} to {high:e}");
                 }
-                let code = encoder.code(low.to_bits(), dither, fraction, levels);
-                assert_eq!(code, 0, "{low:e} to {high:e}");
+                assert_eq!(least, 0, "{low:e} to {high:e}");
                 // Half of a number below 2^-125 may lose its last bit, where the other end makes the range be halved.
                 let exact = |x: f32| up != 0.5 || magnitude(x) >= pow2(-125);
                 if exact(high) {

@@ -121,13 +121,15 @@ unsafe fn units<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, tile: 
         let of_unit = unsafe { of_lane(encoder, unit as u32) };
         if let Some(encoder) = Q::plain(&of_unit).filter(|_| !small) {
             for slot in 0..SLOTS {
-                unit_codes[slot] = Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]);
+                // SAFETY: the encoder is of the unit's bucket, and a draw's dither is below 2^fraction.
+                unit_codes[slot] = unsafe { Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]) };
             }
         } else {
             for slot in 0..SLOTS {
                 // SAFETY: all lanes are here.
                 let encoder = unsafe { of_lane(encoder, owner(unit, slot)) };
-                unit_codes[slot] = Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]);
+                // SAFETY: the encoder is of the slot's bucket, and a draw's dither is below 2^fraction.
+                unit_codes[slot] = unsafe { Q::code::<true>(p, &encoder, tile[unit][slot], dithers[slot]) };
             }
         }
         if !full {

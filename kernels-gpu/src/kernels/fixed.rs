@@ -170,18 +170,21 @@ unsafe fn units<Q: Measured, const BITS: u32>(
             for slot in 0..SLOTS {
                 // SAFETY: all lanes are here.
                 let encoder = unsafe { of_lane(encoder, (unit * SLOTS + slot) as u32) };
-                high[slot] = Q::high(p, &encoder, tile[unit][slot], draw(slot));
+                // SAFETY: the encoder is of the slot's bucket, and codes have at most 8 bits here.
+                high[slot] = unsafe { Q::high(p, &encoder, tile[unit][slot], draw(slot)) };
             }
         } else {
             // SAFETY: all lanes are here.
             let of_unit = unsafe { of_lane(encoder, unit as u32) };
             if let Some(plain) = Q::plain(&of_unit) {
                 for slot in 0..SLOTS {
-                    high[slot] = Q::high(p, &plain, tile[unit][slot], draw(slot));
+                    // SAFETY: as above, of the unit's bucket.
+                    high[slot] = unsafe { Q::high(p, &plain, tile[unit][slot], draw(slot)) };
                 }
             } else {
                 for slot in 0..SLOTS {
-                    high[slot] = Q::high(p, &of_unit, tile[unit][slot], draw(slot));
+                    // SAFETY: as above.
+                    high[slot] = unsafe { Q::high(p, &of_unit, tile[unit][slot], draw(slot)) };
                 }
             }
         }

@@ -51,13 +51,14 @@ pub(super) unsafe fn measure<Q: Measured>(
     let mut again = Q::Second::NONE;
     if Q::looks_again(p) {
         let context = Some(Q::context(first));
-        // SAFETY: as above; whether there is a second look is the same for all threads.
+        // SAFETY: as above; whether there is a second look is the same for all threads. The context is of the bucket that
+        // the values are of.
         again = unsafe { grouping.fold(place, p.n, tile, context, second::<Q>(), |v, context| Q::second(v, context)) };
     }
     let partial = Q::partial(first, again, grouping.elements(place, p.n));
     if Q::LOOKS_THRICE {
         let context = Some(Q::statistic(p, partial)[0]);
-        // SAFETY: as above.
+        // SAFETY: as above, context included.
         let third =
             unsafe { grouping.fold(place, p.n, tile, context, third::<Q>(), |v, context| Q::third(p, v, context)) };
         return Q::completed(partial, third);

@@ -237,7 +237,8 @@ fn levels_are_those_of_the_cpu_however_f32_is_rounded() {
         let operation = Operation {
             source: with_parameters("qsgd_encode", bits, levels, fraction),
             wgsl: format!("code(repeated(vec4<u32>({}u, 0u, 0xffffffffu, 0u)), a, b)", encoder.inverse.to_bits()),
-            right: &|value, dither| encoder.code::<true>(value, dither, fraction, levels, bits),
+            // SAFETY: the values are at most the norm, and the dithers below 2^fraction.
+            right: &|value, dither| unsafe { encoder.code::<true>(value, dither, fraction, levels, bits) },
             harmless: &[&[ROUNDED_UP], &[ROUNDED_DOWN]],
             faults: &[&[ROUNDED_UP, ("= unsure(sum) |", "= (sum != sum) |")]],
         };
@@ -258,7 +259,8 @@ fn uniform_levels_are_those_of_the_cpu_however_f32_is_rounded() {
         let operation = Operation {
             source: with_parameters("uniform_encode", bits, levels, fraction),
             wgsl: format!("code(repeated(vec4<u32>({}u, {}u, {}u, 0xffffffffu)), a, b)", of[0], of[1], of[2]),
-            right: &|value, dither| encoder.code(value, dither, fraction, levels),
+            // SAFETY: the values are of the range, and the dithers below 2^fraction.
+            right: &|value, dither| unsafe { encoder.code(value, dither, fraction, levels) },
             harmless: &[&[ROUNDED_UP, ABOVE_UP], &[ROUNDED_DOWN]],
             faults: &[&[ROUNDED_UP, ("= unsure(sum);", "= sum != sum;")]],
         };

@@ -133,7 +133,8 @@ fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q
     let mut second = Q::Second::NONE;
     if Q::looks_again(p) {
         let context = Q::context(first);
-        second = values.iter().fold(second, |second, value| second.merge(Q::second(*value, context)));
+        // SAFETY: the context is of all these values.
+        second = values.iter().fold(second, |second, value| second.merge(unsafe { Q::second(*value, context) }));
     }
     let partial = Q::partial(first, second, elements as u32);
     if Q::LOOKS_THRICE {
@@ -141,7 +142,8 @@ fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q
         // A loop, since the closure of a fold is too long to be inlined.
         let (p, mut third) = (*p, Sum::NONE);
         for value in values {
-            third = third.merge(Q::third(&p, *value, context));
+            // SAFETY: the context is of the bucket of all these values.
+            third = third.merge(unsafe { Q::third(&p, *value, context) });
         }
         return Q::completed(partial, third);
     }
@@ -190,11 +192,13 @@ fn code_all<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32]
     // Loops, since a closure that is long is not inlined.
     if p.bits == 16 {
         for ((code, value), dither) in all {
-            *code = Q::code::<true>(&p, encoder, *value, *dither);
+            // SAFETY: the caller's encoder is of the bucket of these values, and its dithers are of the parameters.
+            *code = unsafe { Q::code::<true>(&p, encoder, *value, *dither) };
         }
     } else {
         for ((code, value), dither) in all {
-            *code = Q::code::<false>(&p, encoder, *value, *dither);
+            // SAFETY: as above, of fewer bits.
+            *code = unsafe { Q::code::<false>(&p, encoder, *value, *dither) };
         }
     }
 }

@@ -249,16 +249,19 @@ fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     for lane in 0..LANES {
         let [a, b, c, d] = [draws[0][lane], draws[1][lane], draws[2][lane], draws[3][lane]];
         let v = slots(values, lane);
-        let codes = [
-            Q::code_by_draw::<BITS>(p, encoder, v[0], a),
-            Q::code_by_draw::<BITS>(p, encoder, v[1], a >> 16),
-            Q::code_by_draw::<BITS>(p, encoder, v[2], b),
-            Q::code_by_draw::<BITS>(p, encoder, v[3], b >> 16),
-            Q::code_by_draw::<BITS>(p, encoder, v[4], c),
-            Q::code_by_draw::<BITS>(p, encoder, v[5], c >> 16),
-            Q::code_by_draw::<BITS>(p, encoder, v[6], d),
-            Q::code_by_draw::<BITS>(p, encoder, v[7], d >> 16),
-        ];
+        // SAFETY: the caller's encoder is a plain one of the bucket of these values, and codes have `BITS` bits.
+        let codes = unsafe {
+            [
+                Q::code_by_draw::<BITS>(p, encoder, v[0], a),
+                Q::code_by_draw::<BITS>(p, encoder, v[1], a >> 16),
+                Q::code_by_draw::<BITS>(p, encoder, v[2], b),
+                Q::code_by_draw::<BITS>(p, encoder, v[3], b >> 16),
+                Q::code_by_draw::<BITS>(p, encoder, v[4], c),
+                Q::code_by_draw::<BITS>(p, encoder, v[5], c >> 16),
+                Q::code_by_draw::<BITS>(p, encoder, v[6], d),
+                Q::code_by_draw::<BITS>(p, encoder, v[7], d >> 16),
+            ]
+        };
         packed.set::<BITS>(lane, &codes);
     }
     packed.store::<BITS>(out);
