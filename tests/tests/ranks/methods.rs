@@ -93,6 +93,71 @@ fn a_first_step_has_the_values_of_their_formula() {
     assert_eq!(compared, 7 * 5);
 }
 
+/// Of each element of a first step, two values that GRACE's code may give by its formula, and how likely the second is;
+/// none of a method that draws nothing. QSGD has the levels that are said to differ.
+fn drawn(method: &str, x: &[f32]) -> Option<Vec<([f32; 2], f64)>> {
+    let n = x.len() as f32;
+    let scaled = |v: f32, unit: f32| {
+        let level = (v.abs() / unit).floor();
+        ([level, level + 1.0].map(|level| (level * unit).copysign(v)), f64::from(v.abs() / unit - level))
+    };
+    let of: Box<dyn Fn(f32) -> ([f32; 2], f64)> = match method {
+        "qsgd" => {
+            let norm = x.iter().map(|v| v * v).sum::<f32>().sqrt();
+            Box::new(move |v| scaled(v, norm / 127.0))
+        }
+        "natural" => Box::new(|v| {
+            let power = v.abs().log2().floor().exp2();
+            ([power, 2.0 * power].map(|power| power.copysign(v)), f64::from(v.abs() / power - 1.0))
+        }),
+        "terngrad" => {
+            let mean = x.iter().sum::<f32>() / n;
+            let clip = 2.5 * (x.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / n).sqrt();
+            let clipped = move |v: f32| v.clamp(-clip, clip);
+            let largest = x.iter().map(|v| clipped(*v).abs()).fold(0.0, f32::max);
+            Box::new(move |v| ([0.0, largest.copysign(v)], f64::from(clipped(v).abs() / largest)))
+        }
+        "randomk" => Box::new(|v| ([0.0, v], 0.3)),
+        _ => return None,
+    };
+    Some(x.iter().map(|v| of(*v)).collect())
+}
+
+/// A first step in each of many runs. By Hoeffding's inequality a right method fails with a probability of 4 * 80 * 2e-12
+/// at most.
+#[test]
+fn a_method_that_draws_has_the_values_and_the_odds_of_its_formula() {
+    const RUNS: u64 = 2000;
+    let near = |a: f32, b: f32| (a - b).abs() <= b.abs() * 1e-5;
+    let x: Vec<f32> = dyadic(80, 3).iter().map(|v| if *v == 0.0 { 0.5 } else { *v }).collect();
+    let mut compared = 0;
+    for method in Recipe::methods() {
+        let Some(expected) = drawn(method.name, &x) else { continue };
+        let policy = Policy::new(format!("grace:{}", method.name).as_str()).expect("a method").small(0);
+        let mut group = Threads::group(1).expect("a rank").remove(0);
+        let mut counts = vec![0u64; x.len()];
+        for run in 0..RUNS {
+            let mut compressor = Compressor::with_policy(&policy, &[Tensor::new("", [2, 40])], run).expect("valid");
+            let mut found = x.clone();
+            compressor.exchange(&Device::cpu(), &mut group, &mut found).expect("it runs");
+            for (at, ((values, odds), found)) in expected.iter().zip(&found).enumerate() {
+                let is_second = near(*found, values[1]);
+                assert!(is_second || near(*found, values[0]), "{}: {found} is none of {values:?}", method.name);
+                // A value that is a level itself is drawn between it and one that it never becomes.
+                assert!(*odds > 0.0 || !is_second, "{}: {found}, and {} is a level", method.name, values[0]);
+                counts[at] += u64::from(is_second);
+            }
+        }
+        let most = (RUNS as f64 * (1e12f64).ln() / 2.0).sqrt();
+        for (count, (values, odds)) in counts.iter().zip(&expected) {
+            let off = *count as f64 - RUNS as f64 * odds;
+            assert!(off.abs() < most, "{}: {count} of {RUNS} are {}, and the odds {odds}", method.name, values[1]);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 4 * 80);
+}
+
 /// Every difference that is said is seen. A new one needs a check here.
 #[test]
 fn every_difference_that_is_said_is_seen() {
