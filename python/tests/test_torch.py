@@ -251,15 +251,14 @@ def test_a_loop_without_ddp(tmp_path):
     assert run(workers.loop, 2, tmp_path, ["topk:0.1+ef", "qsgd:bits=4,bucket=64+ef"]) == [[(True, True)] * 2] * 2
 
 
-@pytest.mark.parametrize("recipe, least", [("none", 1), ("qsgd:bits=4,bucket=64+ef", 6), ("powersgd:rank=2", 8)])
-def test_the_example(recipe, least):
-    """It learns, and sends as many times less as it says; its first step goes uncompressed."""
-    example = pathlib.Path(__file__).parents[1] / "examples" / "train.py"
+def printed_by(example, *arguments):
+    """What the first of two ranks of an example prints."""
+    example = pathlib.Path(__file__).parents[1] / "examples" / example
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(example), "--recipe", recipe]
+    command = [sys.executable, str(example), *arguments]
     ranks = [
         subprocess.Popen(command, env={**os.environ, **place, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(2)
@@ -268,10 +267,28 @@ def test_the_example(recipe, least):
         texts = [rank.communicate(timeout=120)[0] for rank in ranks]
     finally:
         [rank.kill() for rank in ranks]
-    found = re.search(r": ([0-9.]+) % right, ([0-9.]+) MB for ([0-9.]+) MB", texts[0])
-    assert [rank.returncode for rank in ranks] == [0, 0] and found, texts
+    assert [rank.returncode for rank in ranks] == [0, 0], texts
+    return texts[0]
+
+
+@pytest.mark.parametrize("recipe, least", [("none", 1), ("qsgd:bits=4,bucket=64+ef", 6), ("powersgd:rank=2", 8)])
+def test_the_example(recipe, least):
+    """It learns, and sends as many times less as it says; its first step goes uncompressed."""
+    found = re.search(r": ([0-9.]+) % right, ([0-9.]+) MB for ([0-9.]+) MB", printed_by("train.py", "--recipe", recipe))
+    assert found
     right, sent, plain = map(float, found.groups())
     assert right > 85 and plain / sent >= 0.99 * least, found.group()
+
+
+def test_the_example_of_what_accuracy_costs():
+    """A row for each recipe: it has learned more than which characters there are, and says what a step sends."""
+    rows = printed_by("characters.py", "none", "topk:0.01+ef", "--steps", "40").splitlines()[2:]
+    cells = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[0] for row in cells] == ["none", "topk:0.01+ef"]
+    for recipe, loss, beside, sent, times in cells:
+        assert 1 < float(loss) < 3.5 and float(beside) == pytest.approx(float(loss) - float(cells[0][1]), abs=0.002)
+        assert float(times) == pytest.approx(float(cells[0][3]) / float(sent), rel=0.05)
+    assert float(cells[1][4]) > 20
 
 
 def test_the_bench(tmp_path):
