@@ -6,7 +6,6 @@ use gradwire_kernels::arith::tiles::reciprocal;
 use gradwire_kernels::params::{DECODE_SPAN, TilesParams, tiles_flags};
 
 use crate::codec::powersgd::Matrix;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Error;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
