@@ -16,7 +16,7 @@ pub type Model = (&'static str, &'static [(&'static str, &'static str)]);
 pub const MODELS: [Model; 32] = [
     ("qsgd:bits=4,bucket=64+ef", &[]),
     ("qsgd:bits=4,bucket=64,l2,contractive+elias+ef", &[]),
-    ("uniform:bits=4,bucket=32+momentum=0.9+finite", &[]),
+    ("uniform:bits=4,bucket=32+momentum=0.9+finite+peers:norm=100", &[]),
     ("ternary:bucket=64+base3", &[]),
     ("float:e4m3,scaled+ef:beta=0.5,gamma=2", &[]),
     ("onebit+ef21", &[]),
@@ -41,7 +41,7 @@ pub const MODELS: [Model; 32] = [
     ("dct:block=16+qsgd:bits=4,bucket=64+ef+twophase", &[]),
     ("randomk:0.1", &[]),
     ("randomk:0.6,unbiased+finite", &[]),
-    ("none+momentum=0.5+nesterov", &[]),
+    ("none+momentum=0.5+nesterov+peers:norm=60", &[]),
     ("powersgd:rank=2+qsgd:bits=8,bucket=64", &[("vector", "topk:0.1+ef+gtopk")]),
     ("qsgd:bits=4,bucket=64+ef+twophase", &[("matrix", "powersgd:rank=1+natural:bits=8")]),
     ("topk:0.1+ef", &[("matrix", "qsgd:bits=8,bucket=64+diana"), ("small", "none+finite")]),

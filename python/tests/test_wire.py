@@ -122,6 +122,9 @@ def follow(training, ranks, gathers_first=True, steps=2):
 # Quantizers, selections, rotations, cosine transforms, factors, votes and estimates, through every kind of exchange.
 RECIPES = [
     "none+momentum=0.9",
+    "none+peers:norm=900",
+    "qsgd:bits=4,bucket=64+ef+peers:norm=900",
+    "topk:0.1+momentum=0.9+finite+peers:norm=900",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=2,bucket=64+noef+delta",
     "ternary:bucket=32+base3+noef",

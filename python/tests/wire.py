@@ -372,6 +372,7 @@ class Model:
         finite = {"finite" in recipe.split("+") for recipe in recipes}
         self.guarded, self.one_policy = True in finite, len(finite) == 1
         self.whole = [index for index, recipe in enumerate(recipes) if recipe.split("+")[0] == "none"]
+        self.bounded = any("+peers:" in recipes[index] for index in self.whole)
         self.parts = []
         for recipe in dict.fromkeys(recipes):
             tensors = [index for index, other in enumerate(recipes) if other == recipe]
@@ -498,14 +499,19 @@ class Step:
         parts = self.model.parts
         gathers = [part for part in parts if self.payloads(part)]
         others = [part for part in parts if part.has("gtopk") or part.two_phases(self.ranks) or self.quantized(part)]
-        always = gathers or others or self.model.guarded
+        bounded = self.model.bounded
+        always = gathers or others or self.model.guarded or bounded
         if always or first:
             heads = [first_message(data, self.model, self.step) for data in self.take("all_gather")]
             (self.said,) = {digest for digest, _ in heads}
             gathered = [payloads for _, payloads in heads]
-            assert {len(payloads) for payloads in gathered} == {sum(self.payloads(part) for part in gathers)}
+            expected = sum(self.payloads(part) for part in gathers) + bounded
+            assert {len(payloads) for payloads in gathered} == {expected}
         whole = [index for index in self.model.whole if not self.takes_along]
-        if whole:
+        if bounded:
+            values = [spread(sparse(payloads.pop())) for payloads in gathered]
+            self.means_of(whole, summed(values, 1 / self.power) * F(self.power / self.ranks))
+        elif whole:
             self.means_of(whole, self.reduced())
         for part in parts:
             self.exchanged(part)

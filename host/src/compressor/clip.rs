@@ -43,7 +43,7 @@ pub(super) fn clip(
 }
 
 /// The L2 norm of a tensor, by sums of integers, as every backend has it.
-fn norm(values: &[f32]) -> Result<f32, Error> {
+pub(super) fn norm(values: &[f32]) -> Result<f32, Error> {
     let plan = NORM.plan(values.len(), Dtype::F32)?;
     let (mut scalars, mut workspace) = ([0; 4], vec![0; plan.scratch_bytes() / 4]);
     let mut memory = EncodeMemory {

@@ -103,6 +103,19 @@ pub enum ExchangeError {
         /// Its number in the sum.
         index: u64,
     },
+    /// What a rank sent is longer than its recipe's bound ([`Recipe::peers_within`](crate::Recipe::peers_within)).
+    #[error(
+        "rank {rank} sent values of norm {norm}, and peers:norm={bound} is the most that a rank may send; on every rank the step was \
+         not made, and the group can be used again. Leave the rank out if it is at fault, or raise the bound"
+    )]
+    Norm {
+        /// Which rank.
+        rank: u32,
+        /// The L2 norm of what it sent, as text.
+        norm: String,
+        /// The bound, as text.
+        bound: String,
+    },
     /// NaN or infinity, where the recipe has no `finite`: the step is skipped. No call returns it.
     #[doc(hidden)]
     #[error("the step is skipped, since the gradient of rank {rank} is not finite")]
@@ -188,7 +201,10 @@ pub enum ExchangeError {
 impl ExchangeError {
     /// Whether every rank finds the same in the messages, so that none goes on with the step.
     pub(super) fn is_known_to_all(&self) -> bool {
-        let of_values = matches!(self, Self::NotFinite { .. } | Self::NotFiniteSum { .. } | Self::Skipped { .. });
+        let of_values = matches!(
+            self,
+            Self::NotFinite { .. } | Self::NotFiniteSum { .. } | Self::Skipped { .. } | Self::Norm { .. }
+        );
         of_values || matches!(self, Self::Refused { .. } | Self::Told { .. } | Self::Model { .. })
     }
 }

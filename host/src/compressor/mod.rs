@@ -1,6 +1,7 @@
 //! What a training step needs for all tensors of a model: recipes, state, and the exchange between ranks.
 
 mod algorithm;
+mod bound;
 mod carry;
 mod clip;
 mod error;
@@ -108,12 +109,14 @@ struct Whole {
     policy: NonFinite,
     momentum: Option<f32>,
     nesterov: bool,
+    /// The largest norm that a rank may send.
+    bound: Option<f32>,
 }
 
 impl Whole {
     fn new(span: TensorSpan, recipe: &Recipe) -> Self {
         let Memory { momentum, nesterov, .. } = recipe.memory();
-        Self { span, policy: recipe.non_finite, momentum, nesterov }
+        Self { span, policy: recipe.non_finite, momentum, nesterov, bound: recipe.peers_bound() }
     }
 
     /// Where it lies in the gradient.

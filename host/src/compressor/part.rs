@@ -488,6 +488,32 @@ impl Part {
         }
     }
 
+    /// Decodes what a rank sent on the CPU, into `values`, and returns where in them its values are.
+    pub(super) fn values_of(
+        &self,
+        received: &Received<'_>,
+        rank: usize,
+        values: &mut Vec<f32>,
+    ) -> Result<Vec<Range<usize>>, Error> {
+        let device = Device::cpu();
+        match (&self.method, received) {
+            (Method::Dense { plan, .. }, Received::Dense(all)) => {
+                let values = sized(values, plan.layout().elements() as usize)?;
+                device.decode_model(plan, DecodeMode::Sum(1.0), &[&all[rank]], values)?;
+                Ok(self.ranges().collect())
+            }
+            (Method::Rotated { plan, .. }, Received::Rotated(all)) => {
+                device.decode_sum(&all[rank..=rank], 1.0, sized(values, plan.len())?)?;
+                Ok(std::iter::once(0..plan.len()).collect())
+            }
+            (Method::Sparse { elements, .. }, Received::Sparse(all)) => {
+                device.decode_sparse_sum(&all[rank..=rank], 1.0, sized(values, *elements)?)?;
+                Ok(std::iter::once(0..*elements).collect())
+            }
+            (method, received) => self.unread(method, received).map(|()| Vec::new()),
+        }
+    }
+
     /// Whether a part that no decoder takes is right as it is: it was summed, or exchanged by another algorithm than a
     /// gather. Every pair has its line, so that a new method cannot leave a rank's own gradient as the mean.
     ///
@@ -620,6 +646,14 @@ impl Received<'_> {
             Self::Nothing => 0,
         }
     }
+}
+
+/// Memory for this number of values, the same one if it has the size already.
+fn sized(values: &mut Vec<f32>, elements: usize) -> Result<&mut [f32], Error> {
+    if values.len() != elements {
+        *values = zeros(elements as u64, VALUES)?;
+    }
+    Ok(values)
 }
 
 fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<ModelPlan, Error> {

@@ -177,6 +177,10 @@ impl Policy {
                 let remedy = "leave out finite, or Policy::all_reduce_only";
                 Err(RecipeError::Stages { what: "finite needs a gather of what ranks refuse", remedy }.into())
             }
+            true if recipe.peers_bound().is_some() => {
+                let remedy = "leave out peers, or Policy::all_reduce_only";
+                Err(RecipeError::Stages { what: "a bound on what a rank sends needs a gather", remedy }.into())
+            }
             _ => Ok(()),
         }
     }

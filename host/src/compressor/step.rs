@@ -1,6 +1,7 @@
 //! A step between ranks.
 
 use super::algorithm::{self, tell};
+use super::bound;
 use super::error::ExchangeError;
 use super::ground::{Ground, Host, Own};
 use super::mean;
@@ -18,6 +19,7 @@ use crate::model::TensorSpan;
 use crate::plan::NonFinite;
 use crate::recipe::{Algorithm, Recipe};
 use crate::seed::Seed;
+use crate::sparse::SparsePayload;
 use crate::words;
 
 /// Memory that is kept from step to step.
@@ -189,7 +191,8 @@ impl Shared<'_> {
         let agrees = **agreed || *all_reduce_only;
         // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
         let needs_it = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
-        let always = guarded || parts.iter().any(needs_it);
+        let bounded = bound::gathers(whole);
+        let always = guarded || bounded || parts.iter().any(needs_it);
         let gathers = always || !agrees;
         group.begin(always);
         let mut message = frame::Writer::new(&mut work.message, step, model).digest(**digest);
@@ -219,6 +222,10 @@ impl Shared<'_> {
                 }
                 other => other,
             });
+        let encoded = match encoded {
+            Ok(()) if bounded => bound::payload(&work.whole).and_then(|whole| message.append(whole.as_bytes())),
+            other => other,
+        };
         if gathers {
             match &encoded {
                 Ok(()) => message.finish(),
@@ -236,9 +243,17 @@ impl Shared<'_> {
             true if work.gathered.len() != ranks as usize => {
                 Err(ExchangeError::Gathered { found: work.gathered.len(), expected: ranks }.into())
             }
-            true => receive(parts, &work.gathered, step, model),
-            false => Ok(Vec::new()),
+            true => receive(parts, &work.gathered, step, model, bounded.then_some(elements)),
+            false => Ok((Vec::new(), Vec::new())),
         };
+        // Every rank has the same bytes, and finds the same.
+        let received = received.and_then(|(received, all)| {
+            parts.iter().zip(&received).try_for_each(|(part, received)| bound::check_part(part, received))?;
+            if bounded {
+                bound::sum(&all, whole, mean::power(ranks).recip(), &mut work.whole)?;
+            }
+            Ok(received)
+        });
         // What all ranks know ends the step on all of them. What is damaged may have come to this rank alone: the others
         // go on to the sum.
         if matches!(&received, Err(Error::Exchange(error)) if error.is_known_to_all()) {
@@ -246,10 +261,13 @@ impl Shared<'_> {
         }
         let mut of_sums = weight;
         if !work.whole.is_empty() {
-            *bytes += 4 * work.whole.len() as u64;
-            of_sums = mean::all_reduce(group, &mut work.whole)?;
+            of_sums = mean::weight(ranks);
+            if !bounded {
+                *bytes += 4 * work.whole.len() as u64;
+                of_sums = mean::all_reduce(group, &mut work.whole)?;
+            }
             let keeps = !parts.is_empty() || whole.iter().any(|tensor| tensor.momentum.is_some());
-            if guarded || keeps {
+            if guarded || bounded || keeps {
                 expect_finite(whole, &work.whole)?;
             }
         }
@@ -353,9 +371,16 @@ fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
     }
 }
 
-/// What all ranks have sent, checked, by parts. They took the same of the step before.
-fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -> Result<Vec<Received<'m>>, Error> {
-    let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64;
+/// What all ranks have sent, checked, by parts, and each rank's uncompressed values where those are gathered: `whole` is
+/// their number. They took the same of the step before.
+fn receive<'m>(
+    parts: &[Part],
+    gathered: &'m [Vec<u8>],
+    step: u64,
+    model: u32,
+    whole: Option<u64>,
+) -> Result<(Vec<Received<'m>>, Vec<SparsePayload>), Error> {
+    let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64 + u64::from(whole.is_some());
     let read = |(rank, message): (u32, &'m Vec<u8>)| {
         let (digest, payloads) = frame::read_first(message, rank, step, model)?;
         let found = payloads.len() as u64;
@@ -374,5 +399,8 @@ fn receive<'m>(parts: &[Part], gathered: &'m [Vec<u8>], step: u64, model: u32) -
         let ranks: Vec<&[&'m [u8]]> = ranks.iter().map(|(_, payloads)| &payloads[range.clone()]).collect();
         part.receive(&ranks)
     };
-    parts.iter().map(of_part).collect()
+    let received = parts.iter().map(of_part).collect::<Result<_, _>>()?;
+    let Some(elements) = whole else { return Ok((received, Vec::new())) };
+    let of_rank = |(rank, (_, payloads)): (u32, &(u32, Vec<&'m [u8]>))| bound::read(rank, payloads[from], elements);
+    Ok((received, (0..).zip(&ranks).map(of_rank).collect::<Result<_, _>>()?))
 }

@@ -40,6 +40,7 @@ use crate::rotation::{Dct, Rotation};
 /// | selection | `topk:0.3,persign` | [`TopK::per_sign`], of all tensors of the recipe together |
 /// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` where they are said |
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
+/// | bound | `peers:norm=20` | [`Recipe::peers_within`]: a step in which a rank sends more fails |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
 /// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
 /// | rotation | `rotate`, `rotate:block=512`, `rotate:own`; `eden` and `drive` bring it | [`Recipe::rotate`] |
@@ -85,6 +86,8 @@ use crate::rotation::{Dct, Rotation};
 pub struct Recipe {
     /// The norm that gradients are clipped to.
     pub(crate) clip: Option<f32>,
+    /// The largest norm that a rank may send.
+    pub(crate) peers: Option<f32>,
     pub(crate) select: Option<TopK>,
     /// Steps over which the part that is kept falls to the one that was set.
     pub(crate) warm_up: u64,
@@ -126,6 +129,7 @@ impl Recipe {
     pub fn none() -> Self {
         Self {
             clip: None,
+            peers: None,
             select: None,
             warm_up: 0,
             rotation: None,
@@ -292,6 +296,42 @@ impl Recipe {
     /// The norm c that gradients are clipped to: [`Recipe::clip`].
     pub fn clipped(&self) -> Option<f32> {
         self.clip
+    }
+
+    /// The same with a bound on what each rank sends in a step. Where the values that a rank's payloads decode to have
+    /// an L2 norm above it, the step fails on every rank with
+    /// [`ExchangeError::Norm`](crate::ExchangeError::Norm), which names the first such rank, and changes nothing. The
+    /// bound is above 0.
+    ///
+    /// A mean has no other defence against a rank that sends finite but huge values: it can be moved by `norm / ranks`
+    /// per step and rank, and no further. This does not find a rank that stays within the bound.
+    ///
+    /// * **Of what**: all tensors of the recipe together; of coefficients with [`Recipe::dct`]; of what is sent, which
+    ///   is a difference with an estimate, and has the residual in it with error feedback. Tensors that go uncompressed
+    ///   beside them have the same bound, all of them together. They are then gathered, and not summed on the way.
+    /// * **Choosing it**: a payload can be longer than its gradient: about sqrt(1 + omega) times for an unbiased codec,
+    ///   and as much as the residual that has gathered. Several times the largest honest norm leaves room for that.
+    /// * **Determinism**: backend to backend. Each rank decodes on the CPU, and takes norms as [`Recipe::clip`] does, right
+    ///   to 2^-22 of themselves. So all ranks refuse alike.
+    /// * **Costs**: every payload is decoded once more, on the CPU. It takes 4 bytes of memory per element for a time.
+    /// * **Not with**: factors, random-k, votes, two phases and the tree of gtopk, in which no rank sees what another
+    ///   one has sent; and not in queued steps.
+    ///
+    /// ```
+    /// use gradwire::{Qsgd, Recipe};
+    /// let recipe = Recipe::from(Qsgd::bits(4)).peers_within(20.0);
+    /// assert_eq!(recipe, "qsgd:bits=4+peers:norm=20".parse()?);
+    /// assert_eq!(recipe.to_string(), "qsgd:bits=4+peers:norm=20");
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub fn peers_within(mut self, norm: f32) -> Self {
+        self.peers = Some(norm);
+        self
+    }
+
+    /// The largest norm that a rank may send: [`Recipe::peers_within`].
+    pub fn peers_bound(&self) -> Option<f32> {
+        self.peers
     }
 
     /// The same with the majority of the ranks' signs in the place of their mean:
@@ -549,6 +589,17 @@ impl Recipe {
                 return stages(what, "leave out clip, or name a codec");
             }
         }
+        if let Some(got) = self.peers {
+            if !(got > 0.0 && got.is_finite()) {
+                return Err(RecipeError::Factor { what: "peers:norm", got, allowed: "above 0" }.into());
+            }
+            let summed = self.factors.is_some() || self.random.is_some() || self.vote;
+            if summed || self.algorithm != Algorithm::Gather {
+                let what =
+                    "a bound on what a rank sends is of payloads that every rank gets, and these are summed on the way";
+                return stages(what, "leave out powersgd, randomk, vote, twophase and gtopk; or leave out peers");
+            }
+        }
         if self.quantize.is_of_rotated() {
             if !is_whole || self.dct.is_some() {
                 let what = "eden and drive are of a rotated gradient, which entries, factors and coefficients are not";
@@ -658,7 +709,7 @@ impl Recipe {
 
     /// What becomes of a tensor that goes uncompressed beside tensors of this recipe: `none`, with the same momentum.
     pub(crate) fn uncompressed(&self) -> Self {
-        Self { memory: self.memory.of_uncompressed(), ..Self::none() }.non_finite(self.non_finite)
+        Self { memory: self.memory.of_uncompressed(), peers: self.peers, ..Self::none() }.non_finite(self.non_finite)
     }
 
     /// The policy for NaN and infinity. What a plane is formed of must be finite, or it would be lost for ever.

@@ -22,7 +22,7 @@ use crate::wire::CodecId;
 
 /// What may stand where a stage does, behind none and the quantizers.
 const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, vote, ef, noef, ef21, \
-                      diana, momentum=<factor>, nesterov, unmasked, clip=<norm>, gtopk, twophase or finite";
+                      diana, momentum=<factor>, nesterov, unmasked, clip=<norm>, peers:norm=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
 
@@ -104,6 +104,7 @@ enum Slot {
     Nesterov,
     Unmasked,
     Clip,
+    Peers,
     Algorithm,
     Policy,
 }
@@ -137,6 +138,7 @@ impl Builder {
             "nesterov" => Slot::Nesterov,
             "unmasked" => Slot::Unmasked,
             "clip" => Slot::Clip,
+            "peers" => Slot::Peers,
             "gtopk" | "twophase" => Slot::Algorithm,
             "finite" => Slot::Policy,
             other => {
@@ -210,6 +212,7 @@ impl Builder {
                 recipe.memory.feedback |= recipe.memory.shift.is_none() && feedback;
             }
             "clip" => recipe.clip = Some(word.only("clip=<norm>, above 0,")?.number(NORM)?),
+            "peers" => recipe.peers = Some(word.peers()?),
             "ef" => {
                 let (beta, gamma) = word.feedback()?;
                 recipe.memory = Memory { feedback: true, beta, gamma, ..recipe.memory };
@@ -405,6 +408,15 @@ impl<'t> Word<'t> {
             }
         }
         Ok(codec)
+    }
+
+    /// The largest norm of a rank.
+    fn peers(&self) -> Result<f32, Error> {
+        match &self.list("norm=<norm>")?[..] {
+            [s] if s.key == "norm" => s.number(NORM),
+            [s, ..] => Err(s.unknown("norm=<norm>")),
+            [] => Err(self.wrong(self.name.len(), "peers has no norm".into(), "\":norm=<norm>\"")),
+        }
     }
 
     /// Beta and gamma.
@@ -743,6 +755,7 @@ impl Display for Recipe {
         words.extend(nesterov.then(|| "nesterov".into()));
         words.extend(unmasked.then(|| "unmasked".into()));
         words.extend(self.clip.map(|norm| format!("clip={norm}")));
+        words.extend(self.peers.map(|norm| format!("peers:norm={norm}")));
         match self.algorithm {
             Algorithm::Gather => {}
             Algorithm::Tree => words.push("gtopk".into()),

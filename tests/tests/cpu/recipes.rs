@@ -150,6 +150,8 @@ fn texts_as_they_are_typed() {
         ("clip=5+nesterov+dgc", Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov().clip(5.0)),
         ("dgc:clip=0.5,nesterov+nesterov", Recipe::from(TopK::fraction(0.01)).momentum(0.9).nesterov().clip(0.5)),
         ("qsgd+clip=2", Recipe::from(Qsgd::bits(4)).clip(2.0)),
+        ("peers:norm=0.5+qsgd", Recipe::from(Qsgd::bits(4)).peers_within(0.5)),
+        ("none+peers:norm=3", Recipe::none().peers_within(3.0)),
         ("natural", Recipe::from(Natural::compression())),
         ("quantile", Recipe::from(Quantile::levels(64))),
         ("quantile:levels=16,bucket=1024+ef", Recipe::from(Quantile::levels(16).bucket(1024)).feedback()),
@@ -253,6 +255,13 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("clip=1+dgc:clip=2", 7, "dgc without clip"),
         ("topk:0.1+clip", 9, "clip=<norm>"),
         ("topk:0.1+clip=short", 14, "a norm above 0"),
+        ("qsgd+peers", 10, ":norm=<norm>"),
+        ("qsgd+peers=4", 10, "\":\" and norm=<norm>"),
+        ("qsgd+peers:norm", 11, "norm=a norm above 0"),
+        ("qsgd+peers:norm=long", 16, "a norm above 0"),
+        ("qsgd+peers:bound=4", 11, "norm=<norm>"),
+        ("qsgd+peers:norm=4,norm=5", 18, "a second time"),
+        ("peers:norm=1+qsgd+peers:norm=1", 18, "another kind"),
         ("dgc+nesterov=2", 12, "takes no settings"),
         ("dgc+momentum=0.5", 4, "another kind"),
         ("momentum=0.5+dgc", 13, "dgc alone"),
@@ -313,6 +322,10 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("qsgd+clip=inf", 5, "clip must be above 0; got inf"),
         ("dgc:clip=-1", 0, "clip must be above 0; got -1"),
         ("none+clip=1", 5, "leave out clip, or name a codec"),
+        ("qsgd+peers:norm=0", 5, "peers:norm must be above 0; got 0"),
+        ("none+peers:norm=nan", 5, "peers:norm must be above 0; got NaN"),
+        ("powersgd+peers:norm=1", 9, "leave out powersgd"),
+        ("qsgd+twophase+peers:norm=1", 14, "twophase"),
         ("sign+vote", 5, "use sign:unit or signum"),
         ("qsgd+vote", 5, "use sign:unit or signum"),
         ("float:f16+ef", 10, "use scaled()"),
@@ -423,9 +436,11 @@ fn stages_that_do_not_go_together_are_refused() {
         .and_then(|policy| gradwire::Compressor::with_policy(&policy, &[Tensor::new("", [100, 100])], 1).map(drop));
     let error = error.expect_err("codes cannot be summed").to_string();
     assert!(error.contains("none or powersgd"), "{error}");
-    let finite = Policy::new("none+finite").expect("valid").all_reduce_only();
-    let refused = gradwire::Compressor::with_policy(&finite, &[Tensor::new("", [9])], 1).map(drop);
-    assert!(refused.expect_err("it needs a gather").to_string().contains("leave out finite"));
+    for (text, says) in [("none+finite", "leave out finite"), ("none+peers:norm=1", "leave out peers")] {
+        let policy = Policy::new(text).expect("valid").all_reduce_only();
+        let refused = gradwire::Compressor::with_policy(&policy, &[Tensor::new("", [9])], 1).map(drop);
+        assert!(refused.expect_err("it needs a gather").to_string().contains(says));
+    }
     let diverges = gradwire::Compressor::new("qsgd:bits=2,bucket=8192+ef", [[100, 100]], 1).map(drop);
     let error = diverges.expect_err("omega is above 1").to_string();
     assert!(error.contains("contractive()"), "{error}");

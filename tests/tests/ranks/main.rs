@@ -1,5 +1,6 @@
 //! Ranks that exchange gradients: compressors over groups of threads, and the engines that carry their messages.
 
+mod bounded;
 mod carry;
 mod compressor;
 mod dgc;

@@ -1,6 +1,7 @@
 //! The bytes that a rank sends to others in a step, from the settings alone.
 
 use super::super::Compressor;
+use super::super::bound;
 use super::super::part::{Method, Part};
 use crate::codec::topk::Keep;
 use crate::entropy::table::Entropy;
@@ -57,6 +58,10 @@ impl Compressor {
                 }
             };
             sent = sent.saturating_add(bytes);
+        }
+        if bound::gathers(&self.whole) {
+            let elements: u64 = self.whole.iter().map(|tensor| tensor.span.elements).sum();
+            gathered.push(crate::wire::HEADER_BYTES as u64 + 4 * elements);
         }
         let guarded = self.recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
         let apart = |part: &Part| part.algorithm(ranks) != Algorithm::Gather || part.gathers_factors();

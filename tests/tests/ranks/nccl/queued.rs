@@ -317,6 +317,7 @@ fn what_cannot_be_queued_is_refused_on_all_ranks_and_the_group_goes_on() {
     let refused = [
         ("qsgd+finite", "leave out finite"),
         ("dgc:ratio=0.1,clip=5", "leave out clip"),
+        ("topk:0.1+ef+peers:norm=9", "leave out peers"),
         ("topk:0.1+ef21", "or ef"),
         ("onebit+ef:beta=0.5", "or ef"),
         ("qsgd:bits=4+elias", "leave out elias and base3"),

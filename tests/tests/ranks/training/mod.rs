@@ -58,7 +58,7 @@ pub(crate) const TEXTS: [&str; 66] = [
     "none+momentum=0.5+nesterov",
     "powersgd:rank=1+momentum=0.5+nesterov",
     // Within the norm on one rank, and not on more.
-    "qsgd:bits=4,bucket=64+ef+clip=100",
+    "qsgd:bits=4,bucket=64+ef+clip=100+peers:norm=1000",
     "natural:bits=8+ef",
     "tree+ef",
     "quantile:levels=16,bucket=256+ef",

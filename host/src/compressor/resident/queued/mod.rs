@@ -59,7 +59,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
-    /// device, or asks the host: with `finite`, `clip`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
+    /// device, or asks the host: with `finite`, `clip`, `peers`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
     /// `estimate`, `persign`, a quantizer behind `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
     /// `eden`, `drive`, `gtopk` or `twophase`.
     /// [`Error::Stream`] where the device has no stream that others can queue on. Else as [`Compressor::resident`]. The

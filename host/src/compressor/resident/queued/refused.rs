@@ -17,6 +17,9 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
     } else if recipe.clipped().is_some() {
         let what = "clip multiplies by a norm, which the host computes";
         (what, "use ResidentCompressor::exchange, or leave out clip")
+    } else if recipe.peers_bound().is_some() {
+        let what = "peers bounds a norm, which the host computes";
+        (what, "use ResidentCompressor::exchange, or leave out peers")
     } else if recipe.entropy != Entropy::None {
         let what = "elias and base3 make payloads of other sizes in each step, and a queued gather has one size";
         (what, "use ResidentCompressor::exchange, or leave out elias and base3")
