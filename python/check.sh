@@ -30,3 +30,5 @@ if [ -e ../target/stand-in/lib64/libcuda.so.1 ]; then
   export LD_LIBRARY_PATH=$PWD/../target/stand-in/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 target/fresh/bin/python -m pytest -q --durations=3 tests
+# Another seed in each run; a failure prints it.
+target/fresh/bin/python tests/fuzz_groups.py --seconds "${GRADWIRE_FUZZ_SECONDS:-30}"

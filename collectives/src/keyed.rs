@@ -30,6 +30,53 @@ impl Key {
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+
+    /// These bytes, followed by a code of 32 that only the key gives: a payload or a state for a file, or for a
+    /// transport of your own. [`Key::open`] takes the code off.
+    ///
+    /// The code covers the bytes and nothing else: an older file of the same key opens as well.
+    ///
+    /// ```
+    /// use gradwire_collectives::Key;
+    /// use gradwire::{Device, Payload, Qsgd, Seed};
+    ///
+    /// let key = Key::new([7; 32]);
+    /// let payload = Device::cpu().encode(&Qsgd::bits(4), &[0.5f32; 1000], Seed::new(1))?;
+    /// let sealed = key.seal(payload.as_bytes());
+    /// assert_eq!(Payload::from_bytes(key.open(&sealed)?)?, payload);
+    ///
+    /// let error = Key::new([8; 32]).open(&sealed).expect_err("another key");
+    /// assert!(error.to_string().contains("not sealed with this key"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn seal(&self, bytes: &[u8]) -> Vec<u8> {
+        sealed(&mac(&self.0), ALONE, bytes)
+    }
+
+    /// The bytes that [`Key::seal`] was given.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`] for bytes that were sealed with another key, or not at all, or changed since.
+    pub fn open<'b>(&self, sealed: &'b [u8]) -> Result<&'b [u8], SealError> {
+        unsealed(&mac(&self.0), ALONE, sealed).ok_or(SealError { bytes: sealed.len() })
+    }
+}
+
+/// What the code of bytes outside of a group covers beside them.
+const ALONE: Head = Head { kind: "sealed", number: 0, from: ALL, to: ALL };
+
+/// Bytes that do not bear a key's code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "these {bytes} bytes were not sealed with this key; use the key that they were sealed with. If it is the same one, \
+     they were changed since: take another copy"
+)]
+#[non_exhaustive]
+pub struct SealError {
+    /// How many bytes there are, the code included.
+    pub bytes: usize,
 }
 
 impl fmt::Debug for Key {
@@ -284,13 +331,16 @@ fn sealed(session: &Hmac<Sha256>, head: Head, bytes: &[u8]) -> Vec<u8> {
 
 /// Takes the code off a message, if it is the right one.
 fn open(session: &Hmac<Sha256>, head: Head, message: &mut Vec<u8>, asked: &Op) -> Result<(), CollectiveError> {
-    let right = message.split_last_chunk::<TAG>().filter(|(bytes, code)| {
-        // Compared in a time that does not depend on where they differ.
-        coded(session, head, bytes).verify_slice(*code).is_ok()
-    });
-    let bytes = right.map(|(bytes, _)| bytes.len());
+    let bytes = unsealed(session, head, message).map(<[u8]>::len);
     message.truncate(bytes.unwrap_or(0));
     bytes.map(drop).ok_or_else(|| CollectiveError::Forged { rank: head.from, asked: asked.to_string() })
+}
+
+/// The bytes before the code, if it is the right one.
+fn unsealed<'b>(key: &Hmac<Sha256>, head: Head, message: &'b [u8]) -> Option<&'b [u8]> {
+    let (bytes, code) = message.split_last_chunk::<TAG>()?;
+    // Compared in a time that does not depend on where they differ.
+    coded(key, head, bytes).verify_slice(code).ok().map(|()| bytes)
 }
 
 /// Bytes that no other session has: the standard library seeds a hasher with the system's random numbers, once per

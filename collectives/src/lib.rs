@@ -28,7 +28,7 @@ pub use gradwire::{Collective, CollectiveError};
 #[cfg(feature = "planner")]
 pub use gradwire_planner::Choice;
 #[cfg(feature = "key")]
-pub use keyed::{Key, Keyed};
+pub use keyed::{Key, Keyed, SealError};
 pub use link::{Link, LinkError};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiSettings};

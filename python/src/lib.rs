@@ -5,6 +5,7 @@ mod device;
 mod errors;
 mod group;
 mod held;
+mod keyed;
 mod memory;
 mod number;
 mod payload;
@@ -18,6 +19,8 @@ fn _gradwire(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<device::Device>()?;
     module.add_class::<payload::Payload>()?;
     module.add_class::<compressor::Compressor>()?;
+    module.add_class::<keyed::Key>()?;
+    module.add_class::<keyed::Keyed>()?;
     module.add_function(wrap_pyfunction!(device::has_feedback, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::drops, module)?)?;
     module.add_function(wrap_pyfunction!(compressor::recipe, module)?)?;

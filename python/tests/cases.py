@@ -485,6 +485,31 @@ def copies(rank, ranks):
 
 
 @case
+def keys(rank, ranks):
+    """With a key the bits are those without; a copy asks for its key; and another key, or none on a rank, is an error."""
+    key, same = gradwire.Key(b"k" * 32), []
+    for recipe in ["topk:0.05+ef", "powersgd:rank=2", "qsgd:bits=4,bucket=64+ef+twophase"]:
+        (model, state), (plain, plain_state) = hooked(recipe, key=key), hooked(recipe)
+        same += [equal(backward(model, draw(rank, step)), backward(plain, draw(rank, step))) for step in range(3)]
+        copied = copy.deepcopy(state)
+        texts = [text_of(lambda: copied._take(None))]
+        for one in [state, plain_state]:
+            one.close()
+    module = torch.nn.Linear(2, 3)
+    loops = [gradwire.torch.Gradients(module, "topk:0.5+ef", **settings) for settings in [{"key": key}, {}]]
+    for loop in loops:
+        module.zero_grad()
+        module(torch.full((1, 2), rank + 1.0)).sum().backward()
+        loop.average()
+        same.append(module.weight.grad.clone())
+    same[-2:] = [torch.equal(*same[-2:])]
+    others = [gradwire.Key(bytes([rank]) * 32), key if rank == 0 else None]
+    texts += [text_of(lambda: gradwire.torch.State("topk:0.1+ef", key=other)) for other in others]
+    texts.append(text_of(lambda: gradwire.torch.State("topk:0.1+ef", key="secret")))
+    return same, texts
+
+
+@case
 def errors_of_backward(rank, ranks):
     """What backward raises where an exchange fails, for one rank's NaN, and in the steps after it; and a bare future."""
     model, state = hooked("topk:0.05+ef+finite")

@@ -73,6 +73,9 @@ class Threads:
                 shared.called(rank, "exchange", peer, mine)
                 return shared.boxes[peer, rank].get(timeout=60)
 
+            def broadcast(self, root, mine):
+                return self.gathered(mine)[root]
+
         group = Rank()
         group.rank, group.ranks = rank, len(self.board)
         return group

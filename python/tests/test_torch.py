@@ -386,6 +386,16 @@ def test_copies_of_a_state(found):
         assert "set state.scaler" in texts[0] and "residuals belong to a rank" in texts[1], texts
 
 
+def test_keys(found):
+    for rank, of in enumerate(found):
+        same, (copied, other, missing, no_key) = of["keys"]
+        assert all(same), same
+        assert copied.startswith("StateError: ") and "set state.key" in copied
+        assert other.startswith("GroupError: ") and f"message of rank {1 - rank} that does not bear" in other
+        assert ["GroupError: ", "SettingError: rank 0 sent no settings"][rank] in missing, missing
+        assert no_key.startswith("SettingError: key= is a str"), no_key
+
+
 def test_backward_raises_what_failed(found):
     for rank, of in enumerate(found):
         first, second, third, bare = of["errors_of_backward"]

@@ -12,7 +12,7 @@
 """
 
 from . import _interpreter  # noqa: F401, before the extension
-from ._gradwire import Compressor, Device, Payload, __version__, methods, recipe
+from ._gradwire import Compressor, Device, Key, Keyed, Payload, __version__, methods, recipe
 from .errors import (
     DeviceError,
     Error,
@@ -32,6 +32,8 @@ __all__ = [
     "Error",
     "ExchangeError",
     "GroupError",
+    "Key",
+    "Keyed",
     "NotFiniteError",
     "Payload",
     "PayloadError",

@@ -3,7 +3,7 @@
 import math
 import warnings
 
-from . import SettingError
+from . import Key, SettingError
 from ._gradwire import drops
 
 
@@ -27,6 +27,13 @@ def expect_scaler(scaler):
             f"scaler= is a {type(scaler).__name__}: hand over a GradScaler, or a function that gives the current scale"
         )
     return scaler
+
+
+def expect_key(key):
+    """Refuses what is no key."""
+    if key is not None and not isinstance(key, Key):
+        raise SettingError(f"key= is a {type(key).__name__}: hand over a gradwire.Key, made of 32 secret bytes")
+    return key
 
 
 def expect_real(name, parameter):

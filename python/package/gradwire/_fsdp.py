@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Payload, SettingError, StateError
 from . import recipe as _recipe
-from ._checks import expect_scaler, scale_of, warn_of_drops
-from ._group import Group
+from ._checks import expect_key, expect_scaler, scale_of, warn_of_drops
+from ._group import Group, of_key
 from ._gradwire import has_feedback
 
 
@@ -15,13 +15,15 @@ class ReduceScatter:
 
     Each rank encodes its gradient in as many pieces as there are ranks, and rank r decodes and adds the r-th pieces of
     all, in the order of ranks. ``recipe`` is a quantizer (not eden or drive) or a selection, with error feedback or without: its residual is
-    of this rank, and is not re-sharded. One module has one of these. ``scaler`` is that of :class:`gradwire.torch.State`.
+    of this rank, and is not re-sharded. One module has one of these. ``scaler`` and ``key`` are those of
+    :class:`gradwire.torch.State`.
     """
 
-    def __init__(self, recipe, *, seed=0, number=0, scaler=None):
+    def __init__(self, recipe, *, seed=0, number=0, scaler=None, key=None):
         self.recipe = _recipe(recipe)
         warn_of_drops(recipe)
         self.scaler = expect_scaler(scaler)
+        self.key = expect_key(key)
         self.seed = seed
         self.number = number
         """The module's number, so that modules draw differently."""
@@ -45,7 +47,7 @@ class ReduceScatter:
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise SettingError(f"compressed gradients are summed or averaged, and {op} was asked for")
         if group not in self._groups:
-            self._groups[group] = Group(group)
+            self._groups[group] = of_key(Group(group), self.key)
         ranks = self._groups[group].ranks
         # Payloads of bf16 and f16 are made of them as they are.
         given = input_tensor.detach().reshape(ranks, -1).cpu()
@@ -143,12 +145,12 @@ class AllReduce:
     it is.
     """
 
-    def __init__(self, recipe, process_group, *, seed=0, number=0, scaler=None):
+    def __init__(self, recipe, process_group, *, seed=0, number=0, scaler=None, key=None):
         self.recipe = _recipe(recipe)
         warn_of_drops(recipe)
         self.scaler = expect_scaler(scaler)
         self._run = (seed << 20) + number
-        self._group = Group(process_group)
+        self._group = of_key(Group(process_group), expect_key(key))
         self._device = Device.cpu()
         self._compressor = None
 
@@ -177,11 +179,12 @@ class AllReduce:
         self._compressor.undo()
 
 
-def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None, scaler=None):
+def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None, scaler=None, key=None):
     """Compresses the reduce-scatter of every module that ``fully_shard`` holds; returns what was set, module by module.
 
     With ``replicas``, a process group of the ranks that hold the same shard, the mean over them is compressed as well, by
-    ``replica_recipe``, or by ``recipe`` where there is none. ``scaler`` is that of :class:`gradwire.torch.State`.
+    ``replica_recipe``, or by ``recipe`` where there is none. ``scaler`` and ``key`` are those of
+    :class:`gradwire.torch.State`.
     """
     sharded = [module for module in model.modules() if hasattr(module, "set_custom_reduce_scatter")]
     if not sharded:
@@ -191,11 +194,11 @@ def compress_fsdp(model, recipe, *, seed=0, replicas=None, replica_recipe=None, 
         )
     held = []
     for number, module in enumerate(sharded):
-        scatter = ReduceScatter(recipe, seed=seed, number=number, scaler=scaler)
+        scatter = ReduceScatter(recipe, seed=seed, number=number, scaler=scaler, key=key)
         module.set_custom_reduce_scatter(scatter)
         if replicas is not None:
             scatter.replicas = AllReduce(
-                replica_recipe or recipe, replicas, seed=seed, number=number, scaler=scaler
+                replica_recipe or recipe, replicas, seed=seed, number=number, scaler=scaler, key=key
             )
             module.set_all_reduce_hook(scatter.replicas)
         held.append(scatter)

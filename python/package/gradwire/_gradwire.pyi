@@ -156,6 +156,41 @@ class Compressor:
     def recipes(self) -> list[str]:
         """The recipe of each tensor."""
 
+class Key:
+    """A secret of 32 bytes that every rank of a group has, and nobody else: ``Key(secrets.token_bytes(32))``.
+
+    It is not printed. Raises ValueError for another number of bytes.
+    """
+
+    def __init__(self, secret: Any) -> None: ...
+    def seal(self, data: Any) -> bytes:
+        """These bytes, followed by a code of 32 that only the key gives: for a payload or a state in a file.
+
+        The code covers the bytes and nothing else: an older file of the same key opens as well.
+        """
+    def open(self, sealed: Any) -> bytes:
+        """The bytes that ``seal`` was given. Raises PayloadError if they are of another key, or were changed."""
+
+class Keyed:
+    """A group whose messages are authenticated: each has a code of 32 bytes, HMAC of SHA-256, which takes the key.
+
+    It wraps any group, and goes where a group does. Every rank makes it at the same point, with the same key. A message
+    that was changed, made up, sent again or sent to another rank raises GroupError, which names the rank that it was said
+    to be of; the group cannot be used any further. A rank with the key can still send anything, and nothing is encrypted.
+    Raises GroupError where a rank has another key.
+    """
+
+    def __init__(self, group: Group, key: Key) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    def all_gather(self, mine: Any) -> list[bytes]: ...
+    def all_to_all(self, parts: Sequence[Any]) -> list[bytes]: ...
+    def all_reduce_sum(self, values: bytearray) -> None: ...
+    def exchange(self, peer: int, mine: Any) -> bytes: ...
+    def broadcast(self, root: int, data: Any) -> bytes: ...
+
 __version__: str
 
 def recipe(text: str) -> str:

@@ -5,6 +5,8 @@ import struct
 import torch
 import torch.distributed as dist
 
+from ._gradwire import Keyed
+
 _HEAD = struct.Struct("<q")
 # A rank says itself how many bytes it sends. So many are received at first, and then as many as there are.
 _FIRST = 1 << 24
@@ -151,6 +153,11 @@ class Group:
         if work:
             for request in dist.batch_isend_irecv(work):
                 request.wait()
+
+
+def of_key(group, key):
+    """The group, with authenticated messages where there is a key: every rank calls this."""
+    return group if key is None else Keyed(group, key)
 
 
 def global_rank(process_group, rank):

@@ -21,16 +21,16 @@ import torch.distributed as dist
 
 from . import Compressor, Device, Error, GroupError, SettingError, StateError
 from . import recipe as _recipe
-from ._checks import expect_real, expect_scaler, scale_of, warn_of_drops, warn_of_float64
+from ._checks import expect_key, expect_real, expect_scaler, scale_of, warn_of_drops, warn_of_float64
 from ._fsdp import AllReduce, ReduceScatter, compress_fsdp
-from ._group import Group, global_rank
+from ._group import Group, global_rank, of_key
 
 __all__ = ["AllReduce", "Gradients", "Group", "PowerSGDState", "ReduceScatter", "State", "compress_fsdp", "hook"]
 
 _log = logging.getLogger(__name__)
 
 # What belongs to this process, or to an object beside a state.
-_NOT_COPIED = "process_group scaler _failed _step _last _refused _device _streams _group _jobs _thread _close".split()
+_NOT_COPIED = "process_group scaler key _failed _step _last _refused _device _streams _group _jobs _thread _close".split()
 
 
 class State:
@@ -69,6 +69,10 @@ class State:
         Whether steps may leave out parameters on all ranks, as DDP allows with ``find_unused_parameters=True``. DDP drops
         what the hook gives for them, so that nothing of their residuals may be sent: ranks tell each other which gradients
         are all zeros, in a short message per bucket. Unless it is said, it is as ``model`` was made, if that is a DDP.
+    key
+        A :class:`gradwire.Key`, the same on every rank: messages of the hook are authenticated (:class:`gradwire.Keyed`).
+        What PyTorch sends itself is not: the steps of ``warm_up``, so set it to 0 or leave the key's promise to the steps
+        after, and what DDP sends when it is made. A copy has no key.
     """
 
     def __init__(
@@ -85,9 +89,11 @@ class State:
         timeout=None,
         scaler=None,
         unused=None,
+        key=None,
     ):
         self.recipe = _recipe(recipe)
         self.scaler = expect_scaler(scaler)
+        self.key = expect_key(key)
         self.timeout = timeout
         self.process_group = process_group
         self.seed = seed
@@ -149,7 +155,7 @@ class State:
             if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
                 raise SettingError("a part of the world's ranks needs a torch whose new_group has use_local_synchronization")
             own["use_local_synchronization"] = True
-        group = Group(dist.new_group(ranks, backend=backend, **own))
+        group = of_key(Group(dist.new_group(ranks, backend=backend, **own)), self.key)
         self._expect_agreement(group)
         self._group = group
         self._jobs = queue.SimpleQueue()
@@ -163,7 +169,13 @@ class State:
         settings["scaler"] = "none" if self.scaler is None else "one"
         mine = json.dumps(settings, default=repr)
         for rank, theirs in enumerate(group.all_gather(mine.encode())):
-            for what, found in json.loads(theirs).items():
+            try:
+                settings = json.loads(theirs)
+            except ValueError:
+                raise SettingError(
+                    f"rank {rank} sent no settings: give every rank the same release, and the same key or none"
+                ) from None
+            for what, found in settings.items():
                 expected = json.loads(mine)[what]
                 if found != expected:
                     raise SettingError(
@@ -179,6 +191,7 @@ class State:
         kept["_buckets"] = [(key, compressor.state()) for key, compressor in self._buckets.items()]
         kept["_place"] = self._place if self._group is None else (self._group.rank, self._group.ranks)
         kept["_scaled"] = self._scaled if self._group is None else self.scaler is not None
+        kept["_keyed"] = self._keyed if self._group is None else self.key is not None
         return kept
 
     def __setstate__(self, kept):
@@ -186,7 +199,7 @@ class State:
         _log.warning("a copy of a state is for all ranks: set its process_group and its scaler before its first step otherwise")
         vars(self).update(kept)
         self._begin()
-        self.process_group = self.scaler = None
+        self.process_group = self.scaler = self.key = None
         rank, ranks = self._place
         self._buckets = {}
         for key, saved in kept["_buckets"]:
@@ -199,6 +212,8 @@ class State:
             return
         if self._scaled and self.scaler is None:
             raise StateError("the state that was copied had a scaler, which a copy has not: set state.scaler")
+        if self._keyed and self.key is None:
+            raise StateError("the state that was copied had a key, which a copy has not: set state.key")
         self._connect()
         if self._buckets and self._place != (self._group.rank, self._group.ranks):
             rank, ranks = self._place
@@ -741,10 +756,11 @@ class Gradients:
 
     All gradients are exchanged at once, in few messages, and nothing runs beside backward. A parameter without a gradient
     counts as one of zeros, and gets the mean of the other ranks'. Every rank makes this of the same parameters. With
-    ``scaler``, gradients are of a scaled loss, as of :class:`State`: average them before ``scaler.unscale_``.
+    ``scaler``, gradients are of a scaled loss, as of :class:`State`: average them before ``scaler.unscale_``. With ``key``,
+    all messages are authenticated, as of :class:`State`.
     """
 
-    def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None, scaler=None):
+    def __init__(self, model, recipe, process_group=None, *, seed=0, rules=(), small=None, scaler=None, key=None):
         rules = list(rules)
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         for name, parameter in named:
@@ -757,7 +773,7 @@ class Gradients:
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.scaler = expect_scaler(scaler)
-        self._group = Group(process_group)
+        self._group = of_key(Group(process_group), expect_key(key))
         self._device = Device.cpu()
         shapes = [list(parameter.shape) for parameter in self.parameters]
         self._compressor = Compressor(recipe, shapes, seed, names=self.names, rules=rules, small=small)

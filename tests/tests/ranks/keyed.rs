@@ -279,3 +279,27 @@ fn ranks_that_ask_for_other_things_are_told_so() {
     let mut group = keyed(Threads::group(1).expect("one").remove(0));
     assert_eq!(group.broadcast(3, &mut Vec::new()), Err(CollectiveError::Rank { got: 3, ranks: 1 }));
 }
+
+#[test]
+fn sealed_bytes_open_with_their_key_alone_and_unchanged() {
+    for bytes in [&b""[..], b"a", &[0; 300]] {
+        let sealed = key().seal(bytes);
+        assert_eq!(key().open(&sealed).expect("its own key"), bytes);
+        assert_eq!(sealed.len(), bytes.len() + 32);
+        Key::new([0; 32]).open(&sealed).expect_err("another key");
+        for bit in 0..8 * sealed.len() {
+            let mut changed = sealed.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            key().open(&changed).expect_err("changed");
+        }
+        for length in 0..sealed.len() {
+            let error = key().open(&sealed[..length]).expect_err("cut");
+            assert_eq!(error.bytes, length);
+        }
+        key().open(&[&sealed[..], &[0]].concat()).expect_err("longer");
+    }
+    // HMAC-SHA-256 of the kind's length and name, number 0, two ranks of all ones, the length, and the bytes.
+    let known = "b6ff110d6e07c25477de7bd156172121bf00af032fefca2448f924b058c6e0f7";
+    let code: String = Key::new([7; 32]).seal(b"payload")[7..].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(code, known);
+}
