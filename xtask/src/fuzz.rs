@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: the fuzz targets, from seeds that are built anew.
+//! `cargo xtask fuzz`: the fuzz targets, from seeds that are built anew; and the readers under Miri.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use gradwire::Recipe;
 use gradwire_tests::cases::Random;
@@ -14,6 +15,14 @@ type Seeds = fn() -> Vec<Vec<u8>>;
 
 /// The targets whose bodies are in `fuzz/src`, each with its seeds.
 const MORE: [(&str, Seeds); 3] = [("messages", || edits(2)), ("states", || edits(4)), ("recipes", recipes)];
+
+/// The one target that libFuzzer's instruments are built for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// What cargo-fuzz passes to the compiler: libFuzzer's counters, and AddressSanitizer.
+const INSTRUMENTS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-sanitizer-coverage-stack-depth \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 --cfg fuzzing -Cdebug-assertions -Zsanitizer=address";
 
 /// Seconds of each target where nothing else is asked for.
 const SECONDS: u32 = 30;
@@ -32,10 +41,28 @@ pub(crate) struct Args {
     /// Seconds of all targets together, in equal shares. Building them is not counted.
     #[arg(long)]
     total: Option<u32>,
+    /// No fuzzing: the readers on small inputs under Miri, which finds undefined behaviour.
+    #[arg(long, conflicts_with_all = ["targets", "seconds", "total"])]
+    miri: bool,
 }
 
-/// Writes the seeds beside what earlier runs found, builds the targets, and runs them with cargo-fuzz.
+impl Args {
+    /// All targets, so many seconds together.
+    pub(crate) fn total(seconds: u32) -> Self {
+        Self { targets: Vec::new(), seconds: None, total: Some(seconds), miri: false }
+    }
+
+    /// The readers under Miri.
+    pub(crate) fn miri() -> Self {
+        Self { targets: Vec::new(), seconds: None, total: None, miri: true }
+    }
+}
+
+/// Writes the seeds beside what earlier runs found, builds the targets, and runs them.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.miri {
+        return under_miri();
+    }
     let known: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).chain(MORE.map(|(name, _)| name)).collect();
     if let Some(other) = args.targets.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("`{other}` is no fuzz target; there are {}", known.join(", ")));
@@ -43,27 +70,49 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let asked = |name: &&str| args.targets.is_empty() || args.targets.iter().any(|target| target == name);
     let chosen: Vec<&str> = known.into_iter().filter(asked).collect();
     let seconds = share(args, chosen.len() as u32)?;
-    expect_cargo_fuzz()?;
     for name in &chosen {
         write_seeds(name)?;
     }
-    // Whole, before any second is counted. One target alone builds no other.
-    let only = if let [one] = chosen[..] { Some(one) } else { None };
-    call(["build"].into_iter().chain(only), &[], "the fuzz targets could not be built")?;
+    build()?;
+    let fuzz = root().join("fuzz");
     for name in chosen {
         println!("== {name}, {seconds} s");
-        let settings = [
-            "-max_len=4096".to_owned(),
-            format!("-timeout={TIMEOUT}"),
-            format!("-max_total_time={seconds}"),
-            // What libFuzzer spends beside the target: both took more time than these targets themselves.
-            "-entropic=0".to_owned(),
-            "-print_funcs=0".to_owned(),
-        ];
-        let failed = format!("the target {name} found something, or could not run");
-        call(["run", name].into_iter(), &settings, &failed)?;
+        let found = fuzz.join("artifacts").join(name);
+        fs::create_dir_all(&found).map_err(|e| format!("{} could not be made: {e}", found.display()))?;
+        let mut target = Command::new(root().join("target/fuzz").join(TARGET).join("release").join(name));
+        target.arg(fuzz.join("corpus").join(name)).arg(format!("-artifact_prefix={}/", found.display()));
+        target.args(["-max_len=4096", "-print_final_stats=1"]);
+        target.args([format!("-timeout={TIMEOUT}"), format!("-max_total_time={seconds}")]);
+        // What libFuzzer spends beside the target: both took more time than these targets themselves.
+        target.args(["-entropic=0", "-print_funcs=0"]);
+        succeed(
+            &mut target,
+            &format!("the target {name} found something, which is in {}, or could not run", found.display()),
+        )?;
     }
     Ok(())
+}
+
+/// Builds all targets with libFuzzer's instruments.
+fn build() -> Result<(), String> {
+    let mut cargo = crate::ptx::pinned_cargo()?;
+    cargo.args(["build", "--release", "--locked", "--bins", "--target", TARGET, "--target-dir", "../target/fuzz"]);
+    // Most of the time is the compiler's.
+    for (setting, value) in [("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16"), ("LTO", "off")] {
+        cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
+    cargo.env("RUSTFLAGS", INSTRUMENTS).current_dir(root().join("fuzz"));
+    succeed(&mut cargo, "the fuzz targets could not be built")
+}
+
+/// Runs the test of the readers under Miri.
+fn under_miri() -> Result<(), String> {
+    let mut cargo = crate::ptx::pinned_cargo()?;
+    cargo.args(["miri", "test", "--locked", "--test", "readers", "--target-dir", "../target/miri"]);
+    // The rules for references that crossbeam keeps, which the pool of threads is made of. The pool lives to the end.
+    cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks -Zmiri-tree-borrows");
+    cargo.env("RAYON_NUM_THREADS", "1").current_dir(root().join("fuzz"));
+    succeed(&mut cargo, "a reader has undefined behaviour, or Miri could not run (`.ci/install nightly` installs it)")
 }
 
 /// The seconds of each of so many targets. libFuzzer takes 0 for no end.
@@ -78,29 +127,9 @@ fn share(args: &Args, targets: u32) -> Result<u32, String> {
     }
 }
 
-/// Refuses to begin without cargo-fuzz.
-fn expect_cargo_fuzz() -> Result<(), String> {
-    let mut cargo = crate::ptx::pinned_cargo()?;
-    let status = cargo.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match status.map_err(|e| format!("cargo could not be started: {e}"))?.success() {
-        true => Ok(()),
-        false => {
-            Err("cargo knows no `fuzz`; run `cargo install cargo-fuzz`, and see that its folder is in PATH".to_owned())
-        }
-    }
-}
-
-/// A command of cargo-fuzz, with settings of libFuzzer.
-fn call<'a>(words: impl Iterator<Item = &'a str>, settings: &[String], failed: &str) -> Result<(), String> {
-    let mut words = words;
-    let mut cargo: Command = crate::ptx::pinned_cargo()?;
-    cargo.arg("fuzz").args(words.next()).args(["--target-dir", "target/fuzz"]).args(words);
-    // A crate is then built on all cores, which counts for more than runs that are up to half as long again.
-    cargo.args(["--codegen-units", "16"]);
-    if !settings.is_empty() {
-        cargo.arg("--").args(settings);
-    }
-    let status = cargo.current_dir(root()).status().map_err(|e| format!("cargo could not be started: {e}"))?;
+fn succeed(command: &mut Command, failed: &str) -> Result<(), String> {
+    let program = Path::new(command.get_program()).display().to_string();
+    let status = command.status().map_err(|e| format!("{program} could not be started: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{failed} ({status}); the output above says why")) }
 }
 

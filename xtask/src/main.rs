@@ -92,8 +92,8 @@ enum Command {
     /// Run the collectives over MPI on OpenMPI and MPICH, and compare their results with those of threads.
     Mpi(mpi::Args),
     /// Run the tests that need no GPU under AddressSanitizer.
-    Sanitize,
-    /// Run the fuzz targets over the wire and the decoders.
+    Sanitize(sanitize::Args),
+    /// Run the fuzz targets over payloads, messages, states and recipes; with --miri the readers under Miri.
     Fuzz(fuzz::Args),
     /// Write the golden vectors that the oracle computes, or check that the committed ones are those.
     Vectors(vectors::Args),
@@ -137,7 +137,7 @@ fn main() -> ExitCode {
         #[cfg(all(feature = "cuda", feature = "wgpu"))]
         Command::FaultsStage(args) => faults::stage::run(&args),
         Command::Mpi(args) => mpi::run(&args),
-        Command::Sanitize => sanitize::run(),
+        Command::Sanitize(args) => sanitize::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Vectors(args) => vectors::run(&args),
         Command::Web(args) => web::run(&args),

@@ -1,8 +1,22 @@
 //! `cargo xtask sanitize`: the CPU's tests under AddressSanitizer.
+//!
+//! Three tools look for faults of memory in the same code: AddressSanitizer under the tests, libFuzzer with it, and Miri
+//! under the readers. Together they take ten minutes and more, so a run of continuous integration has one half of them,
+//! which the commit's tree draws.
 
 use gradwire_tests::Depth;
 
+use crate::place::root;
+use crate::ptx::drawn;
 use crate::test::{Test, jobs};
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// This, or the fuzz targets for a minute and the readers under Miri: as the commit's tree draws.
+    #[arg(long)]
+    drawn: bool,
+}
 
 /// The one target that is sanitized; continuous integration runs on it.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -35,7 +49,12 @@ pub(crate) const MODULES: [(&str, &str); 9] = [
 ];
 
 /// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.drawn && drawn(&root(), 2) == Some(1) {
+        println!("the tree draws the fuzz targets and Miri; `cargo xtask sanitize` is the other half");
+        crate::fuzz::run(&crate::fuzz::Args::miri())?;
+        return crate::fuzz::run(&crate::fuzz::Args::total(60));
+    }
     let mut cargo = crate::ptx::pinned_cargo()?;
     cargo.args(["test", "--release", "--locked", "--target", TARGET, "--target-dir", "target/sanitize"]).args(PACKAGES);
     cargo.args(["--lib", "--test", "cpu", "--test", "ranks"]);

@@ -16,6 +16,9 @@ const PACKED: u8 = 0xc0;
 /// not what a payload costs; `tests/cpu/mutations.rs` measures that.
 const MOST: u64 = 1 << 16;
 
+/// The most bytes of a forged payload: those of [`MOST`] elements of any format take fewer.
+const LONGEST: u128 = 1 << 22;
+
 /// What the bytes chose.
 #[derive(Clone, Debug)]
 pub struct Forged {
@@ -110,7 +113,9 @@ pub fn payload(bytes: &[u8]) -> Forged {
     }
     let body = choices.0;
     let fill = |reverse: bool| {
-        let length = if fields.n > MOST { 32 + body.len() } else { length as usize };
+        // A width that no codec has can ask for tables of gigabytes.
+        let is_long = fields.n > MOST || length > LONGEST;
+        let length = if is_long { 32 + body.len() } else { length as usize };
         let mut bytes = head.to_vec();
         // A short input is repeated, so that it reaches every bucket and unit.
         let turned: Vec<u8> = if reverse { body.iter().rev().copied().collect() } else { body.to_vec() };

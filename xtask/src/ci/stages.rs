@@ -217,20 +217,21 @@ pub(super) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "sanitize",
-        what: "the tests that need no GPU, under AddressSanitizer",
+        what: "the tests that need no GPU under AddressSanitizer, or the fuzz targets and Miri: drawn",
         needs: &["nightly"],
-        lines: &["xtask sanitize"],
+        lines: &["xtask sanitize --drawn"],
+        settings: &[],
+        whole: &["xtask sanitize", "xtask fuzz --miri", "xtask fuzz --total 60"],
         class: Class::Rotation {
             files: &[
                 MANIFESTS,
                 RUNNER,
                 LIBRARY,
                 &["ptx/src", "collectives", "planner/src", "tests/src", "tests/tests", "tests/vectors"],
-                &["xtask/src/sanitize.rs"],
+                &["xtask/src/sanitize.rs", "xtask/src/fuzz.rs", "fuzz"],
             ],
             tools: &[NIGHTLY],
         },
-        ..STAGE
     },
     Stage {
         name: "publish",
