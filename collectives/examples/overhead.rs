@@ -32,6 +32,10 @@ fn main() -> Result<(), Error> {
     for (text, feedback) in [("topk:0.01", false), ("topk:0.01+ef", true)] {
         compare(&device, text, selection(&device, feedback))?;
     }
+    // With finite, heads are gathered, and the sums are noted for the next step's heads.
+    for text in ["none", "none+finite"] {
+        compare(&device, text, Box::new(|group, gradient, _| Ok(group.all_reduce_sum(gradient)?)))?;
+    }
     Ok(())
 }
 

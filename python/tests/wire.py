@@ -538,7 +538,8 @@ class Step:
         """The mean of what an all-reduce summed."""
         given, got = self.take("all_reduce")
         assert all(sum == got[0] for sum in got)
-        self.noted += got[0]
+        rows = numpy.frombuffer(got[0] + bytes(-len(got[0]) % 64), "<u8").reshape(-1, 8)
+        self.noted += rows.sum(0, dtype="<u8").tobytes() + rows.cumsum(0, dtype="<u8").sum(0, dtype="<u8").tobytes()
         return numpy.frombuffer(got[0], "<f4") * F(self.power / self.ranks)
 
     @property

@@ -1,8 +1,10 @@
 //! Who knows of a failure within a step.
 
 use super::error::ExchangeError;
+use super::mean::PIECE;
 use crate::error::Error;
 use crate::plan::NonFinite;
+use crate::threads;
 
 /// Why a part's own messages of a step came to nothing.
 #[derive(Debug)]
@@ -45,8 +47,19 @@ pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> ExchangeError {
 
 /// Refuses a sum over the ranks that is not finite. All ranks have the same sum.
 pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), ExchangeError> {
-    match sums.iter().position(|sum| !sum.is_finite()) {
+    match first_not_finite(sums) {
         Some(index) => Err(not_finite_sum(index as u64, policy)),
         None => Ok(()),
     }
+}
+
+/// The first place of a value that is not finite.
+pub(super) fn first_not_finite(values: &[f32]) -> Option<usize> {
+    let wrong = |(number, piece): (usize, &[f32])| {
+        // A whole piece at once, which has no branch for each value.
+        let all = piece.iter().fold(true, |all, sum| all & sum.is_finite());
+        let found = if all { None } else { piece.iter().position(|sum| !sum.is_finite()) };
+        found.map(|place| number * PIECE + place)
+    };
+    threads::chunks(values, PIECE).enumerate().find_map_first(wrong)
 }

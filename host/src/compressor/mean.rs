@@ -1,6 +1,10 @@
 //! Sums over the ranks that are finite where their mean is.
 
 use crate::collective::{Collective, CollectiveError};
+use crate::threads;
+
+/// Values that a thread takes at a time.
+pub(super) const PIECE: usize = 1 << 16;
 
 /// Sums values over the ranks, each times a power of two that is at most 1/ranks, and returns what makes the sums means.
 ///
@@ -9,11 +13,15 @@ use crate::collective::{Collective, CollectiveError};
 pub(super) fn all_reduce(group: &mut (impl Collective + ?Sized), values: &mut [f32]) -> Result<f32, CollectiveError> {
     let ranks = group.ranks();
     if ranks > 1 {
-        let part = power(ranks).recip();
-        values.iter_mut().for_each(|value| *value *= part);
+        scale(values, power(ranks).recip());
     }
     group.all_reduce_sum(values)?;
     Ok(weight(ranks))
+}
+
+/// Multiplies values by a factor.
+pub(super) fn scale(values: &mut [f32], by: f32) {
+    threads::chunks_mut(values, PIECE).for_each(|piece| piece.iter_mut().for_each(|value| *value *= by));
 }
 
 /// The least power of two that is at least the number of ranks.

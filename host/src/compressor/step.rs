@@ -267,7 +267,7 @@ impl Shared<'_> {
                 of_sums = mean::all_reduce(group, &mut work.whole)?;
             }
             let keeps = !parts.is_empty() || whole.iter().any(|tensor| tensor.momentum.is_some());
-            if guarded || bounded || keeps {
+            if (guarded || bounded || keeps) && (bounded || !group.sums_are_finite()) {
                 expect_finite(whole, &work.whole)?;
             }
         }
@@ -306,7 +306,7 @@ impl Shared<'_> {
                 other => other,
             })?;
         }
-        work.whole.iter_mut().for_each(|sum| *sum *= of_sums);
+        mean::scale(&mut work.whole, of_sums);
         let mut means = &work.whole[..];
         for Whole { span, .. } in *whole {
             let (mine, rest) = means.split_at(span.elements as usize);
@@ -365,8 +365,8 @@ fn expect_finite(whole: &[Whole], mut sums: &[f32]) -> Result<(), Error> {
 
 /// Refuses elements that are not finite, of a tensor that begins at `first`.
 fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
-    match (first..).zip(tensor).find(|(_, value)| !value.is_finite()) {
-        Some((index, _)) => Err(Error::NotFinite { index }),
+    match failure::first_not_finite(tensor) {
+        Some(place) => Err(Error::NotFinite { index: first + place as u64 }),
         None => Ok(()),
     }
 }
