@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// All targets, so many seconds together.
+    /// All targets, for this number of seconds together.
     pub(crate) fn total(seconds: u32) -> Self {
         Self { targets: Vec::new(), seconds: None, total: Some(seconds), miri: false }
     }

@@ -44,7 +44,7 @@ pub(super) fn payload(values: &[f32]) -> Result<SparsePayload, Error> {
 
 /// Reads the payload of `n` values that a rank sent.
 pub(super) fn read(rank: u32, bytes: &[u8], n: u64) -> Result<SparsePayload, Error> {
-    // The first of them stands for all.
+    // Errors name the first tensor.
     let tensor = 0;
     let payload = SparsePayload::from_bytes_of(bytes, n).map_err(|source| match source {
         PayloadError::Memory { .. } => Error::from(source),
@@ -93,8 +93,8 @@ pub(super) fn sum(ranks: &[SparsePayload], whole: &[Whole], part: f32, sums: &mu
     Ok(())
 }
 
-/// Refuses a rank whose values in these ranges, together, have a norm above the bound. Values that are not finite are
-/// refused by others.
+/// Refuses a rank whose values in these ranges, together, have a norm above the bound. A NaN passes: the exchange refuses
+/// it elsewhere.
 fn check(rank: u32, ranges: impl Iterator<Item = Range<usize>>, values: &[f32], bound: f32) -> Result<(), Error> {
     let mut squares = 0.0;
     for range in ranges {

@@ -26,7 +26,7 @@ impl<'g, G: ?Sized> Witness<'g, G> {
         self.taken = is_asked.then(crc32fast::Hasher::new);
     }
 
-    /// Whether all values of the last sums are finite; false where they were not noted, and nobody has looked.
+    /// Whether all values of the last sums are finite; false if they were not noted.
     pub(super) fn sums_are_finite(&self) -> bool {
         self.finite
     }
@@ -132,7 +132,7 @@ impl Folded {
         Self { rows: values.len().div_ceil(Self::ROW) as u64, sums: [first, second], largest }
     }
 
-    /// This, and other rows behind it.
+    /// These rows, followed by others.
     fn then(self, other: Self) -> Self {
         let Self { rows, sums: [mut first, mut second], largest } = self;
         for k in 0..8 {
