@@ -10,10 +10,11 @@ use pyo3::types::PyBytes;
 use crate::device::Device;
 use crate::errors::{OrRaise, exception};
 use crate::group::Group;
-use crate::held::Held;
+use crate::held::{Held, Resident};
 use crate::memory::{CudaView, View, written};
 use crate::number::Whole;
 use crate::payload::bytes_of;
+use crate::stream::Stream;
 
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
 /// next one.
@@ -97,25 +98,39 @@ impl Compressor {
     }
 
     /// A step: the gradient of this rank becomes the mean over all ranks, in its memory. One on the host is encoded by
-    /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it. A tensor on the host
-    /// whose memory its owner could free meanwhile is copied, and the mean back, unless `in_place` says that nobody
-    /// does.
-    #[pyo3(signature = (device, group, gradient, *, stream = Whole(0), in_place = false))]
+    /// `device`, and one in a CUDA device's memory there, on `stream`, with the state beside it. A tensor whose memory
+    /// its owner could free meanwhile is copied, and the mean back, unless `in_place` says that nobody does.
+    #[pyo3(signature = (device, group, gradient, *, stream = Stream::DEFAULT, in_place = false))]
     fn exchange(
         &self,
         py: Python<'_>,
         device: &Device,
         group: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
-        stream: Whole<u64>,
+        stream: Stream,
         in_place: bool,
     ) -> PyResult<()> {
         let mut group = Group::of(group)?;
         let mut lock = self.lock()?;
         let held = &mut *lock;
         let done = match CudaView::of(gradient, "gradient")? {
-            // SAFETY: the stream and the memory are as the caller says, which the package's page asks for.
-            Some(view) => py.detach(|| unsafe { held.exchange_on_cuda(&mut group, &view, stream.0) }),
+            Some(view) if in_place => {
+                // SAFETY: `in_place` says that nobody frees the memory.
+                py.detach(|| unsafe { held.on_cuda(view.ordinal, stream)?.exchange(&mut group, view.slice) })
+            }
+            Some(view) => {
+                let resident = held.on_cuda(view.ordinal, stream).or_raise(py)?;
+                // Again, since Python's own code may have run when another stream was let go.
+                let now = CudaView::of(gradient, "gradient")?.filter(|now| now.ordinal == view.ordinal);
+                let now = now.ok_or_else(|| PyRuntimeError::new_err("the gradient has left its device"))?;
+                // SAFETY: the tensor has this memory, since Python's lock is held: no thread has resized it.
+                unsafe { resident.copy_in(now.slice) }.or_raise(py)?;
+                let done = py.detach(|| resident.exchange_copy(&mut group));
+                if done.is_ok() {
+                    give_back_on_cuda(gradient, &now, resident)?;
+                }
+                done
+            }
             None => {
                 let mut view = View::of(gradient, "gradient")?;
                 let apart = !in_place && !view.is_held();
@@ -146,7 +161,7 @@ impl Compressor {
     fn undo(&self, py: Python<'_>) -> PyResult<()> {
         match &mut *self.lock()? {
             Held::Host(inner) => inner.undo().or_raise(py),
-            Held::Resident { inner, .. } => inner.undo().or_raise(py),
+            Held::Resident(resident) => resident.inner_mut().undo().or_raise(py),
         }
     }
 
@@ -203,7 +218,7 @@ impl Compressor {
     fn elements(&self) -> PyResult<usize> {
         Ok(match &*self.lock()? {
             Held::Host(inner) => inner.elements(),
-            Held::Resident { inner, .. } => inner.elements(),
+            Held::Resident(resident) => resident.inner().elements(),
         })
     }
 
@@ -212,7 +227,7 @@ impl Compressor {
     fn steps(&self) -> PyResult<u64> {
         Ok(match &*self.lock()? {
             Held::Host(inner) => inner.steps(),
-            Held::Resident { inner, .. } => inner.steps(),
+            Held::Resident(resident) => resident.inner().steps(),
         })
     }
 
@@ -221,7 +236,7 @@ impl Compressor {
     fn last_bytes(&self) -> PyResult<u64> {
         Ok(match &*self.lock()? {
             Held::Host(inner) => inner.last_bytes(),
-            Held::Resident { inner, .. } => inner.last_bytes(),
+            Held::Resident(resident) => resident.inner().last_bytes(),
         })
     }
 
@@ -236,22 +251,37 @@ impl Compressor {
     }
 }
 
+/// What is raised where a gradient's memory is not what it was.
+fn lost(found: &str) -> PyErr {
+    let text = format!(
+        "the gradient's memory changed during its exchange: {found}. The step was made on all ranks, and this one's mean is \
+         lost: call undo() on all of them, or end the run"
+    );
+    PyRuntimeError::new_err(text)
+}
+
+fn expect_elements(found: usize, expected: usize) -> PyResult<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(lost(&format!("it has {found} elements, and had {expected}")))
+}
+
 /// Writes a mean into the gradient's memory, wherever that is by now.
 fn give_back(gradient: &Bound<'_, PyAny>, mean: &[f32]) -> PyResult<()> {
-    let lost = |found: String| {
-        let text = format!(
-            "the gradient's memory changed during its exchange: {found}. The step was made on all ranks, and this one's mean \
-             is lost: call undo() on all of them, or end the run"
-        );
-        PyRuntimeError::new_err(text)
-    };
-    let mut view = View::of(gradient, "gradient").map_err(|error| lost(error.to_string()))?;
-    let found = view.len();
-    if found != mean.len() {
-        return Err(lost(format!("it has {found} elements, and had {}", mean.len())));
-    }
+    let mut view = View::of(gradient, "gradient").map_err(|error| lost(&error.to_string()))?;
+    expect_elements(view.len(), mean.len())?;
     view.values("gradient")?.copy_from_slice(mean);
     Ok(())
+}
+
+/// As [`give_back`], of a mean on a CUDA device.
+fn give_back_on_cuda(gradient: &Bound<'_, PyAny>, before: &CudaView, resident: &Resident) -> PyResult<()> {
+    let view = CudaView::of(gradient, "gradient").map_err(|error| lost(&error.to_string()))?;
+    let view = view.filter(|view| view.ordinal == before.ordinal).ok_or_else(|| lost("it has left the device"))?;
+    expect_elements(view.elements(), before.elements())?;
+    // SAFETY: the tensor has this memory, since Python's lock is held: no thread has resized it.
+    unsafe { resident.copy_out(view.slice) }.map_err(|error| lost(&error.to_string()))
 }
 
 /// A recipe's text in full, or what is wrong with it.

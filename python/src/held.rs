@@ -1,51 +1,115 @@
-//! Where a compressor's state lies: in the host's memory, or in that of the CUDA device whose gradients it gets.
+//! Where a compressor's state is: in the host's memory, or in that of the CUDA device whose gradients it gets.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gradwire::backend::cuda::{Cuda, RealDriver};
+use gradwire::backend::cuda::{Cuda, DeviceSlice, RealDriver};
 use gradwire::{BackendKind, Compressor, Device, Error, ResidentCompressor};
 
+use crate::apart::Apart;
 use crate::group::Group;
-use crate::memory::CudaView;
+use crate::stream::Stream;
 
-/// A device by its number, opened once per process.
-static OPENED: Mutex<Option<HashMap<u32, Cuda>>> = Mutex::new(None);
+/// A device and its driver.
+#[derive(Clone)]
+struct Opened {
+    driver: Arc<RealDriver>,
+    cuda: Cuda,
+}
 
-fn device(ordinal: u32) -> Result<Cuda, Error> {
+/// Devices by their numbers, each opened once per process.
+static OPENED: Mutex<Option<HashMap<u32, Opened>>> = Mutex::new(None);
+
+fn device(ordinal: u32) -> Result<Opened, Error> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = opened.get_or_insert_default();
-    if let Some(cuda) = all.get(&ordinal) {
-        return Ok(cuda.clone());
+    if let Some(found) = all.get(&ordinal) {
+        return Ok(found.clone());
     }
     let driver = RealDriver::open(ordinal)
         .map_err(|error| Error::Unavailable { backend: BackendKind::Cuda, reason: error.to_string() })?;
-    let cuda = Cuda::with_driver(Arc::new(driver), None)?;
-    all.insert(ordinal, cuda.clone());
-    Ok(cuda)
+    let driver = Arc::new(driver);
+    let found = Opened { cuda: Cuda::with_driver(driver.clone(), None)?, driver };
+    all.insert(ordinal, found.clone());
+    Ok(found)
 }
 
-/// A compressor, with its state where the last gradient lay.
+/// A compressor, with its state where the last gradient was.
 pub enum Held {
     Host(Box<Compressor>),
-    /// On the device of this number, working on this stream.
-    Resident {
-        inner: Box<ResidentCompressor<Cuda>>,
-        place: (u32, u64),
-    },
+    Resident(Box<Resident>),
+}
+
+/// A compressor whose state is on a CUDA device.
+pub struct Resident {
+    inner: ResidentCompressor<Cuda>,
+    driver: Arc<RealDriver>,
+    ordinal: u32,
+    /// What it works on.
+    stream: Stream,
+    /// Memory for a copy of the gradient, once one was asked for.
+    copy: Option<Apart>,
+}
+
+impl Resident {
+    pub fn inner(&self) -> &ResidentCompressor<Cuda> {
+        &self.inner
+    }
+
+    pub fn inner_mut(&mut self) -> &mut ResidentCompressor<Cuda> {
+        &mut self.inner
+    }
+
+    /// Queues a copy of a gradient. Its owner frees the memory later, or not at all.
+    ///
+    /// # Safety
+    /// The caller guarantees that no other thread frees the memory during the call.
+    pub unsafe fn copy_in(&mut self, gradient: DeviceSlice) -> Result<(), Error> {
+        if self.copy.as_ref().is_none_or(|copy| copy.bytes() != gradient.bytes()) {
+            self.copy = None;
+            self.copy = Some(Apart::new(self.driver.clone(), self.stream.id(), gradient.bytes())?);
+        }
+        // SAFETY: the caller answers for the memory.
+        self.copy.as_ref().map_or(Ok(()), |copy| unsafe { copy.read(gradient) })
+    }
+
+    /// Queues a copy of the mean into the gradient's memory.
+    ///
+    /// # Safety
+    /// As [`Resident::copy_in`].
+    pub unsafe fn copy_out(&self, gradient: DeviceSlice) -> Result<(), Error> {
+        // SAFETY: the caller answers for the memory.
+        self.copy.as_ref().map_or(Ok(()), |copy| unsafe { copy.write(gradient) })
+    }
+
+    /// A step of the gradient that was copied.
+    pub fn exchange_copy(&mut self, group: &mut Group) -> Result<(), Error> {
+        let Some(copy) = &self.copy else { return Ok(()) };
+        // SAFETY: the copy lives until the stream was waited for, and nobody else knows its memory.
+        unsafe { self.inner.exchange(group, copy.slice()) }
+    }
+
+    /// A step of a gradient in its own memory.
+    ///
+    /// # Safety
+    /// Of the gradient's memory as [`ResidentCompressor::exchange`].
+    pub unsafe fn exchange(&mut self, group: &mut Group, gradient: DeviceSlice) -> Result<(), Error> {
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.inner.exchange(group, gradient) }
+    }
 }
 
 impl Held {
     /// The compressor with its state on the host.
     pub fn host(&mut self) -> Result<&mut Compressor, Error> {
-        if let Self::Resident { inner, .. } = self {
-            *self = Self::Host(Box::new(inner.download()?));
+        if let Self::Resident(resident) = self {
+            *self = Self::Host(Box::new(resident.inner.download()?));
         }
         match self {
             Self::Host(inner) => Ok(inner),
             // Replaced above.
-            Self::Resident { .. } => Err(Error::Backend { backend: BackendKind::Cuda, reason: "no state".into() }),
+            Self::Resident(_) => Err(Error::Backend { backend: BackendKind::Cuda, reason: "no state".into() }),
         }
     }
 
@@ -53,7 +117,7 @@ impl Held {
     pub fn copied(&self) -> Result<Compressor, Error> {
         match self {
             Self::Host(inner) => Ok((**inner).clone()),
-            Self::Resident { inner, .. } => inner.download(),
+            Self::Resident(resident) => resident.inner.download(),
         }
     }
 
@@ -62,31 +126,22 @@ impl Held {
         self.host()?.exchange(device, group, gradient)
     }
 
-    /// A step of a gradient in a CUDA device's memory, queued on a stream of the device's primary context.
-    ///
-    /// # Safety
-    /// The caller guarantees that the stream is one, and lives for as long as the compressor; and of the gradient's
-    /// memory what [`ResidentCompressor::exchange`] asks for.
-    pub unsafe fn exchange_on_cuda(
-        &mut self,
-        group: &mut Group,
-        gradient: &CudaView,
-        stream: u64,
-    ) -> Result<(), Error> {
-        let place = (gradient.ordinal, stream);
-        if let Self::Resident { place: there, .. } = self
-            && *there != place
+    /// The compressor with its state on a CUDA device, whose work goes to a stream of the device's primary context.
+    pub fn on_cuda(&mut self, ordinal: u32, stream: Stream) -> Result<&mut Resident, Error> {
+        if let Self::Resident(resident) = self
+            && (resident.ordinal != ordinal || resident.stream.handle() != stream.handle())
         {
             self.host()?;
         }
         if let Self::Host(inner) = self {
-            // SAFETY: the caller answers for the stream.
-            let cuda = unsafe { device(place.0)?.on_stream(stream as *mut c_void) }?;
-            *self = Self::Resident { inner: Box::new(inner.resident(&cuda)?), place };
+            let Opened { driver, cuda } = device(ordinal)?;
+            // SAFETY: the object says that it is a stream, and is kept for as long as the compressor works on it.
+            let cuda = unsafe { cuda.on_stream(stream.handle() as *mut c_void) }?;
+            let inner = inner.resident(&cuda)?;
+            *self = Self::Resident(Box::new(Resident { inner, driver, ordinal, stream, copy: None }));
         }
         match self {
-            // SAFETY: the caller answers for the memory.
-            Self::Resident { inner, .. } => unsafe { inner.exchange(group, gradient.slice) },
+            Self::Resident(resident) => Ok(resident),
             // Replaced above.
             Self::Host(_) => Err(Error::Backend { backend: BackendKind::Cuda, reason: "no state".into() }),
         }

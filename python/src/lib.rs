@@ -1,5 +1,6 @@
 //! Gradwire for Python: the classes of the package `gradwire`, which `gradwire/__init__.py` gathers.
 
+mod apart;
 mod compressor;
 mod device;
 mod errors;
@@ -9,6 +10,7 @@ mod keyed;
 mod memory;
 mod number;
 mod payload;
+mod stream;
 
 use pyo3::prelude::*;
 

@@ -272,6 +272,11 @@ pub struct CudaView {
 }
 
 impl CudaView {
+    /// Elements.
+    pub const fn elements(&self) -> usize {
+        (self.slice.bytes() / 4) as usize
+    }
+
     /// The memory of an object that lies on a CUDA device; none for any other object.
     pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Self>> {
         let place = object.call_method0("__dlpack_device__").and_then(|place| place.extract::<(i32, i32)>());

@@ -112,18 +112,19 @@ class Compressor:
         all_reduce_only: bool = False,
     ) -> None: ...
     def exchange(
-        self, device: Device, group: Group, gradient: Any, *, stream: int = 0, in_place: bool = False
+        self, device: Device, group: Group, gradient: Any, *, stream: Any = 0, in_place: bool = False
     ) -> None:
         """A step: ``gradient``, float32 with all tensors one behind the other, becomes the mean over all ranks.
 
         A gradient on the host is encoded by ``device``. One in a CUDA device's memory stays there: work is queued on
-        ``stream``, a ``CUstream`` of the device's primary context that outlives the compressor, as torch's are; the state
-        lies beside it, and changes over when the stream does.
+        ``stream``, a ``torch.cuda.Stream``, an object with ``__cuda_stream__``, or 0 for the default stream. It is a
+        stream of the device's primary context. The state stays on the device, and moves when the stream changes.
 
-        Torch's ``resize_`` frees a tensor's memory whoever holds the tensor. So the values of a tensor on the host are
-        copied, and the mean is written into the memory that the tensor has after the step; if it has another number of
-        elements by then, RuntimeError is raised. With ``in_place=True`` the exchange works in the tensor's memory: nobody
-        may resize it meanwhile, on any thread. An array of numpy is always exchanged in place, as it holds its memory.
+        Torch's ``resize_`` frees a tensor's memory whoever holds the tensor. So the values of a tensor are copied, on the
+        host or on its device, and the mean is written into the memory that the tensor has after the step; if it has
+        another number of elements by then, RuntimeError is raised. With ``in_place=True`` the exchange works in the
+        tensor's memory: nobody may resize or free it meanwhile, on any thread. An array of numpy is always exchanged in
+        place, as it holds its memory.
 
         Where this fails, gradient and state are as they were. Raises ExchangeError, GroupError, NotFiniteError.
         """

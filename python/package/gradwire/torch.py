@@ -603,7 +603,7 @@ class _Job:
             with torch.cuda.stream(stream):
                 stream.wait_event(self.ready)
                 gradient.record_stream(stream)
-                self.exchange(gradient, stream.cuda_stream)
+                self.exchange(gradient, stream)
                 # Here, so that who waits for the future waits for this stream.
                 self.future.set_result(gradient)
             return
