@@ -27,6 +27,15 @@ fn codecs(c: &mut Criterion) {
         let Ok(packed) = device.pack(&payload, Entropy::Elias) else { continue };
         group.bench_function(format!("QSGD {bits} bit, 512, L2, unpack"), |b| b.iter(|| device.unpack(&packed)));
     }
+    // Places pay where nearly all levels are zero: few levels in large buckets.
+    if let Ok(payload) = device.encode(&Qsgd::bits(2).whole_tensor().l2(), &gradient, seed) {
+        group.bench_function("QSGD 2 bit, whole, L2, pack as places", |b| {
+            b.iter(|| device.pack(&payload, Entropy::Sparse));
+        });
+        if let Ok(packed) = device.pack(&payload, Entropy::Sparse) {
+            group.bench_function("QSGD 2 bit, whole, L2, unpack places", |b| b.iter(|| device.unpack(&packed)));
+        }
+    }
     let codec = Uniform::bits(4);
     group.bench_function("uniform 4 bit, 512, encode", |b| b.iter(|| device.encode(&codec, &gradient, seed)));
     group.finish();

@@ -85,7 +85,7 @@ pub enum Error {
     NotExact,
     /// Packed codes, where their length has to be known before they are made, or codes of fixed width are read.
     #[error(
-        "{asked} is of codes of fixed width, and here they are to be packed, or are: leave out elias(), delta() or base3(), and pack the payload \
+        "{asked} is of codes of fixed width, and here they are to be packed, or are: leave out elias(), delta(), base3() or sparse(), and pack the payload \
          by Device::pack, or use Device::encode; what is packed, Device::unpack makes one of fixed width"
     )]
     Packed {

@@ -382,8 +382,8 @@ impl Header {
             return field("reserved", u64::from(*reserved), "0");
         }
         let Some(entropy) = Entropy::from_tag(entropy).filter(|entropy| entropy.fits(codec, bits, levels)) else {
-            let allowed = "0 (none), 1 (Elias gamma: QSGD, ternary and integers only), 2 (base 3: QSGD and ternary with 2 bits) or 3 \
-                           (Elias delta: as gamma)";
+            let allowed = "0 (none), 1 (Elias gamma: QSGD, ternary and integers only), 2 (base 3: QSGD and ternary with 2 bits), 3 \
+                           (Elias delta: as gamma) or 4 (places: as gamma)";
             return field("entropy", entropy.into(), allowed);
         };
         let possible = entropy.least_words(n)..=entropy.most_words(n, bits);
@@ -487,7 +487,12 @@ impl Header {
         expect_checksum(head, body)?;
         if header.is_packed() {
             let table = &body[header.scalar_bytes() as usize..];
-            let (found, expected) = (header.entropy.words_of(table, header.n), u64::from(header.words));
+            let expected = u64::from(header.words);
+            let found = header.entropy.words_of(table, header.n, header.bits).map_err(|entry| PayloadError::Field {
+                field: "table",
+                found: entry.into(),
+                allowed: "at most 16384 codes of a unit that are not zero, with as many bits as their width has levels",
+            })?;
             if found != expected {
                 return Err(PayloadError::Table { found, expected });
             }

@@ -893,7 +893,8 @@ impl LowRankParams {
 /// Argument of the kernels that pack codes, and unpack them.
 ///
 /// The packed codes are a byte per unit, the table, in whole words; then the words of the units, one after another. A
-/// unit is 256 codes that are packed as Elias codes, and 1280 that are packed in base 3.
+/// unit is 256 codes that are packed as Elias codes, and 1280 that are packed in base 3. Of places a unit is 16384
+/// codes, the table has a word per unit, and there is a sum for each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct EntropyParams {

@@ -335,7 +335,7 @@ macro_rules! bucketed_table {
 gradwire_kernels::bucketed_codecs!(bucketed_table);
 
 /// All other entry points.
-const OTHERS: [Shader; 40] = [
+const OTHERS: [Shader; 44] = [
     entry(
         "finite_scan",
         module!(
@@ -592,6 +592,43 @@ const OTHERS: [Shader; 40] = [
         module!("entropy/params.wgsl", "entropy/table.wgsl", "entropy/base3_read.wgsl"),
         UNITS_READ,
         4096,
+    ),
+    entry(
+        "entropy_places_measure",
+        module!(
+            "entropy/params.wgsl",
+            "entropy/codes.wgsl",
+            "entropy/places.wgsl",
+            "entropy/places_found.wgsl",
+            "entropy/places_measure.wgsl"
+        ),
+        UNITS_MEASURE,
+        1032,
+    ),
+    entry(
+        "entropy_places_sums",
+        module!("entropy/params.wgsl", "entropy/places.wgsl", "entropy/places_sums.wgsl"),
+        ENTROPY_SUMS,
+        1024,
+    ),
+    entry(
+        "entropy_places_write",
+        module!(
+            "entropy/params.wgsl",
+            "entropy/codes.wgsl",
+            "entropy/places.wgsl",
+            "entropy/places_found.wgsl",
+            "entropy/places_set.wgsl",
+            "entropy/places_write.wgsl"
+        ),
+        UNITS_WRITE,
+        9216,
+    ),
+    entry(
+        "entropy_places_read",
+        module!("entropy/params.wgsl", "entropy/places.wgsl", "entropy/places_set.wgsl", "entropy/places_read.wgsl"),
+        UNITS_READ,
+        9216,
     ),
     quantile_encode!("encode", ["bucketed/whole.wgsl", "bucketed/encode.wgsl"]),
     quantile_decode!("decode", ["bucketed/whole.wgsl", "bucketed/decode.wgsl"], DECODE),

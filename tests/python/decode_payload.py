@@ -375,6 +375,38 @@ def base3_codes(words, part):
     return codes
 
 
+def places_entry(entry, bits):
+    """Returns the count, the low bits of a place, the bits of a level and the words of a unit; none where the page has no such entry."""
+    level_bits, count = divmod(entry, 2**16)
+    if count > 16384 or level_bits >= bits or (count == 0 and level_bits):
+        return None
+    if count == 0:
+        return 0, 0, 0, 0
+    low = (16384 // count).bit_length() - 1
+    return count, low, level_bits, -(-(count + (16384 >> low) + count * (low + level_bits + 1)) // 32)
+
+
+def places_codes(words, entry, bits):
+    """Returns the codes of the 64 units of a unit of places."""
+    count, low, level_bits, _ = places_entry(entry, bits)
+    stream = int.from_bytes(words, "little")
+    units = [[0] * UNIT for _ in range(64)]
+    if count == 0:
+        return units
+    marks = count + (16384 >> low)
+    size = low + level_bits + 1
+    found = [mark for mark in range(marks) if stream >> mark & 1][:count]
+    for k, mark in enumerate(found):
+        record = stream >> (marks + k * size)
+        place = (mark - k) * 2**low + record % 2**low
+        level = min((record >> low) % 2**level_bits + 1, 2 ** (bits - 1) - 1)
+        sign = record >> (low + level_bits) & 1
+        if place < 16384:
+            unit, rest = divmod(place, UNIT)
+            units[unit][rest % 8 * 32 + rest // 8] |= level | sign << (bits - 1)
+    return units
+
+
 def decode_file(stream):
     """Reads a payload from a binary stream and returns the bits of its values."""
     length = stream.seek(0, os.SEEK_END)
@@ -406,7 +438,7 @@ def decode_file(stream):
     check(flags & ~allowed_flags == 0, "a flag is set that the codec does not have")
     packable = codec in (1, 7)
     integers = codec == 8 and levels in (127, 32767)
-    check(entropy == 0 or entropy in (1, 3) and (packable or integers) or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
+    check(entropy == 0 or entropy in (1, 3, 4) and (packable or integers) or entropy == 2 and packable and bits == 2, "the entropy stage is unknown")
     check(not any(reserved), "the reserved bytes are not zero")
 
     bucket = max(n, 1) if log_bucket == 255 else 2**log_bucket
@@ -419,8 +451,10 @@ def decode_file(stream):
     parts, least, most = (5, 5, 64) if entropy == 2 else (1, 8, 16 * bits)
     if entropy == 3:
         most = 8 * (bits + 1 + 2 * (bits.bit_length() - 1))
+    if entropy == 4:
+        parts, least, most = 64, 0, 1536 if bits == 2 else 1024 + 512 * bits
     packed_units = -(-units // parts)
-    table_bytes = -(-packed_units // 4) * 4
+    table_bytes = 4 * packed_units if entropy == 4 else -(-packed_units // 4) * 4
     if entropy:
         check(least * packed_units <= words <= most * packed_units, "the words of packed codes are out of range")
         code_bytes = table_bytes + 4 * words
@@ -431,8 +465,15 @@ def decode_file(stream):
     body = stream.read()
     check(zlib.crc32(body, zlib.crc32(header[:28])) == checksum, "the checksum is wrong")
 
-    table = body[scalar_bytes : scalar_bytes + packed_units] if entropy else b""
-    check(not entropy or sum(table) + packed_units == words, "the table names other words than there are")
+    if entropy == 4:
+        table = struct.unpack("<%dI" % packed_units, body[scalar_bytes : scalar_bytes + table_bytes])
+        entries = [places_entry(entry, bits) for entry in table]
+        check(all(entries), "an entry of the table is out of range")
+        sizes = [4 * entry[3] for entry in entries]
+    else:
+        table = body[scalar_bytes : scalar_bytes + packed_units] if entropy else b""
+        sizes = [4 * (byte + 1) for byte in table]
+    check(not entropy or sum(sizes) == 4 * words, "the table names other words than there are")
 
     scalars = struct.unpack("<%dI" % (per_bucket * buckets), body[:scalar_bytes])
     values = []
@@ -441,11 +482,15 @@ def decode_file(stream):
     cache = {}
     start = scalar_bytes + (table_bytes if entropy else 0)
     for unit in range(units):
-        size = 4 * (table[unit // parts] + 1) if entropy else unit_bytes
+        size = sizes[unit // parts] if entropy else unit_bytes
         data = body[start : start + size]
         if unit % parts == parts - 1:
             start += size
-        if entropy == 2:
+        if entropy == 4:
+            if unit % parts == 0:
+                joined = places_codes(data, table[unit // parts], bits)
+            codes = joined[unit % parts]
+        elif entropy == 2:
             codes = base3_codes(data, unit % parts)
         else:
             codes = packed_codes(data, bits, entropy == 3) if entropy else unit_codes(data, bits)

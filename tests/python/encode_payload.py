@@ -491,6 +491,26 @@ def elias_words(codes, bits, delta):
     return words((sum(bit << at for at, bit in enumerate(stream)), len(stream)))
 
 
+def places_words(units, bits):
+    """Up to 64 units of codes, as their entry of the table and words of places and levels."""
+    found = []
+    for unit, codes in enumerate(units):
+        for rest in range(UNIT):
+            code = codes[rest % 8 * 32 + rest // 8]
+            if code & 2 ** (bits - 1) - 1:
+                found.append((UNIT * unit + rest, code & 2 ** (bits - 1) - 1, code >> bits - 1))
+    if not found:
+        return 0, b""
+    count, level_bits = len(found), max(level - 1 for _, level, _ in found).bit_length()
+    low = (16384 // count).bit_length() - 1
+    marks, stream = count + (16384 >> low), 0
+    for k, (place, level, sign) in enumerate(found):
+        stream |= 1 << (place >> low) + k
+        record = place % 2**low | level - 1 << low | sign << low + level_bits
+        stream |= record << marks + k * (low + level_bits + 1)
+    return count + 2**16 * level_bits, words((stream, marks + count * (low + level_bits + 1)))
+
+
 def base3_words(parts):
     """Up to five units of codes of 2 bits, as words in base 3."""
     plain = [0] * 256
@@ -521,12 +541,17 @@ def encode_packed(vector):
     codes_at = 32 + 4 * buckets
     units = [payload[at : at + 32 * bits] for at in range(codes_at, len(payload), 32 * bits)]
     codes = [unit_codes(unit, bits) for unit in units]
-    if entropy == 2:
+    if entropy == 4:
+        both = [places_words(codes[first : first + 64], bits) for first in range(0, len(codes), 64)]
+        parts = [part for _, part in both]
+        table = b"".join(struct.pack("<I", entry) for entry, _ in both)
+    elif entropy == 2:
         parts = [base3_words(codes[first : first + 5]) for first in range(0, len(codes), 5)]
     else:
         parts = [elias_words(unit, bits, entropy == 3) for unit in codes]
-    table = bytes(len(part) // 4 - 1 for part in parts)
-    table += bytes(-len(table) % 4)
+    if entropy != 4:
+        table = bytes(len(part) // 4 - 1 for part in parts)
+        table += bytes(-len(table) % 4)
     body = b"".join([payload[32:codes_at], table, *parts])
     head = payload[:20] + struct.pack("<B3xI", entropy, sum(map(len, parts)) // 4)
     return {"packed": sealed(head, body).hex()}

@@ -161,7 +161,7 @@ fn edits(choosing: usize) -> Vec<Vec<u8>> {
 
 /// A text for each stage, and those of the published methods.
 fn recipes() -> Vec<Vec<u8>> {
-    const TEXTS: [&str; 33] = [
+    const TEXTS: [&str; 34] = [
         "none+momentum=0.5+nesterov",
         "qsgd:bits=4,bucket=64,l2,contractive+elias+ef",
         "qsgd:levels=7,bucket=whole+delta+diana:alpha=0.5",
@@ -172,6 +172,7 @@ fn recipes() -> Vec<Vec<u8>> {
         "signum:momentum=0.5",
         "ternary:stretch=1.5,bucket=64+base3",
         "ternary:clip=2.5+elias",
+        "qsgd:bits=3,bucket=whole,l2,contractive+sparse+ef",
         "float:e4m3,scaled,nearest+ef",
         "float:int16,bound=0.001+delta",
         "natural:bits=8+ef",

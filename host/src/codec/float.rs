@@ -173,6 +173,12 @@ impl Float {
         self
     }
 
+    /// As [`Float::elias`], as places and levels of what is not zero ([`Entropy::Sparse`]).
+    pub const fn sparse(mut self) -> Self {
+        self.entropy = Entropy::Sparse;
+        self
+    }
+
     /// The smallest scale, where there is a bound on the error.
     fn least(&self) -> Result<Option<f32>, Error> {
         let Some(bound) = self.bound else { return Ok(None) };

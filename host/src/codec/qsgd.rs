@@ -130,6 +130,24 @@ impl Qsgd {
         self
     }
 
+    /// The payload with its codes packed as places and levels of those that are not zero ([`Entropy::Sparse`]), as the
+    /// paper sends them. It pays where fewer than one in ten is not zero: with [`Qsgd::l2`], few levels and large
+    /// buckets. The paper's theorem 3.2 has a bound for its length.
+    ///
+    /// ```
+    /// use gradwire::{Device, Qsgd, Seed};
+    /// let (device, codec) = (Device::cpu(), Qsgd::bits(2).whole_tensor().l2());
+    /// let gradient: Vec<f32> = (0..1_000_000).map(|i| (i as f32).sin()).collect();
+    /// let bytes = |codec: Qsgd| device.encode(&codec, &gradient, Seed::new(1)).map(|payload| payload.as_bytes().len());
+    /// assert!(bytes(codec)? > 250_000 && bytes(codec.elias())? > 125_000);
+    /// assert!(bytes(codec.sparse())? < 2_000);
+    /// # Ok::<(), gradwire::Error>(())
+    /// ```
+    pub const fn sparse(mut self) -> Self {
+        self.entropy = Entropy::Sparse;
+        self
+    }
+
     /// The contraction C(x)/(1 + omega): biased, and what error feedback needs where omega is 1 or more.
     pub const fn contractive(mut self) -> Self {
         self.common.scaled = true;

@@ -138,6 +138,13 @@ impl Ternary {
         self
     }
 
+    /// The payload with its codes packed as places and signs of those that are not zero, as
+    /// [`Qsgd::sparse`](crate::Qsgd::sparse).
+    pub const fn sparse(mut self) -> Self {
+        self.entropy = Entropy::Sparse;
+        self
+    }
+
     /// What a bucket's scale is made of, all settings checked.
     fn scale(&self) -> Result<Scale, Error> {
         let wrong = |what, got, allowed| Err(Error::Setting { what, got, allowed });

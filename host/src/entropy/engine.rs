@@ -117,11 +117,11 @@ pub(super) fn agreed(
     words: u32,
     bytes: Vec<u8>,
 ) -> Result<Packed, Error> {
-    let named = entropy.words_of(&bytes, header.elements());
-    if named == u64::from(words) {
-        return Ok(Packed { bytes, words });
+    match entropy.words_of(&bytes, header.elements(), header.bits()) {
+        Ok(named) if named == u64::from(words) => Ok(Packed { bytes, words }),
+        Ok(named) => Err(faulty(kind, words.into(), &format!("and its table names {named}"))),
+        Err(entry) => Err(faulty(kind, words.into(), &format!("and its table has the entry {entry:#x}"))),
     }
-    Err(faulty(kind, words.into(), &format!("and its table names {named}")))
 }
 
 fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
@@ -152,7 +152,8 @@ impl Packs for Cpu {
     fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
         let (n, entropy) = (header.elements(), header.entropy());
         let (table, words) = packed.split_at(entropy.table_bytes(n) as usize);
-        self.unpack_units(entropy, header.bits(), &table[..entropy.units(n) as usize], words, codes);
+        let table = &table[..(entropy.units(n) * entropy.entry_bytes()) as usize];
+        self.unpack_units(entropy, header.bits(), table, words, codes);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::arith::pack::UNIT;
-use gradwire_kernels::params::EntropyParams;
+use gradwire_kernels::params::{EntropyParams, THREADS};
 
 use super::table::Entropy;
 use crate::plan::{Bindings, Kernel, Params, Pass, STATUS_BYTES, Sizes, Span};
@@ -23,7 +23,10 @@ impl Layout {
         let (n, bits) = (header.elements(), header.bits());
         let (units, table) = (entropy.units(n), entropy.table_bytes(n));
         // 2^23 units at most.
-        let groups = units.div_ceil(BLOCK_UNITS.into()) as u32;
+        let groups = match entropy {
+            Entropy::Sparse => units as u32,
+            _ => units.div_ceil(BLOCK_UNITS.into()) as u32,
+        };
         let fixed = n.div_ceil(UNIT as u64) as u32;
         let params = EntropyParams { units: units as u32, bits, table: (table / 4) as u32, sums: groups, fixed };
         let packed = match header.is_packed() {
@@ -47,11 +50,12 @@ impl Layout {
         Sizes([0, 0, 0, b.codes.bytes, b.workspace.bytes, b.status.bytes, 0, 0, b.values.bytes])
     }
 
-    /// Codes to packed ones; the first word of the status becomes the number of words behind the table.
+    /// Codes to packed ones; the first word of the status becomes the number of words after the table.
     pub(super) fn pack(&self) -> [Pass; 3] {
         let [measure, write] = match self.entropy {
             Entropy::Base3 => [Kernel::Base3Measure, Kernel::Base3Write],
             Entropy::Delta => [Kernel::DeltaMeasure, Kernel::DeltaWrite],
+            Entropy::Sparse => [Kernel::PlacesMeasure, Kernel::PlacesWrite],
             Entropy::None | Entropy::Elias => [Kernel::EliasMeasure, Kernel::EliasWrite],
         };
         [self.pass(measure), self.offsets(), self.pass(write)]
@@ -62,9 +66,14 @@ impl Layout {
         let read = match self.entropy {
             Entropy::Base3 => Kernel::Base3Read,
             Entropy::Delta => Kernel::DeltaRead,
+            Entropy::Sparse => Kernel::PlacesRead,
             Entropy::None | Entropy::Elias => Kernel::EliasRead,
         };
-        [self.pass(Kernel::EntropySums), self.offsets(), self.pass(read)]
+        let sums = match self.entropy {
+            Entropy::Sparse => Pass { groups: self.groups.div_ceil(THREADS), ..self.pass(Kernel::PlacesSums) },
+            _ => self.pass(Kernel::EntropySums),
+        };
+        [sums, self.offsets(), self.pass(read)]
     }
 
     fn offsets(&self) -> Pass {

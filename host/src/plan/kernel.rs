@@ -101,6 +101,14 @@ pub enum Kernel {
     Base3Write,
     /// Reads codes in base 3.
     Base3Read,
+    /// Measures places and levels of each unit of 16384 codes.
+    PlacesMeasure,
+    /// Finds the words of each unit of places and levels from a table.
+    PlacesSums,
+    /// Writes places and levels of measured codes.
+    PlacesWrite,
+    /// Reads places and levels.
+    PlacesRead,
     /// What lies between the filter and writing the entries, in one launch: of devices whose [`Limits`](super::Limits)
     /// say that blocks may wait for one another. It counts in the workspace from where the sample's launches left it:
     /// alone, over any other words, its blocks may wait in vain, and then give up.
@@ -117,7 +125,7 @@ pub enum Kernel {
 }
 
 /// Kernels that are shaders too, beside those of each codec.
-const SHARED: [Kernel; 36] = [
+const SHARED: [Kernel; 40] = [
     Kernel::FiniteScan,
     Kernel::FiniteScanSegments,
     Kernel::TopKSample,
@@ -154,6 +162,10 @@ const SHARED: [Kernel; 36] = [
     Kernel::Base3Measure,
     Kernel::Base3Write,
     Kernel::Base3Read,
+    Kernel::PlacesMeasure,
+    Kernel::PlacesSums,
+    Kernel::PlacesWrite,
+    Kernel::PlacesRead,
 ];
 
 /// Kernels of CUDA alone.
@@ -293,6 +305,10 @@ impl Kernel {
             Self::Base3Measure => "base3_measure",
             Self::Base3Write => "base3_write",
             Self::Base3Read => "base3_read",
+            Self::PlacesMeasure => "entropy_places_measure",
+            Self::PlacesSums => "entropy_places_sums",
+            Self::PlacesWrite => "entropy_places_write",
+            Self::PlacesRead => "entropy_places_read",
             Self::TopKRest => "topk_rest",
             Self::Fixed(preset) => preset.name(),
             Self::FixedDecode(preset) => preset.name(),

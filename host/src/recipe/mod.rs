@@ -48,6 +48,7 @@ use crate::rotation::{Dct, Rotation};
 /// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
+/// | entropy coding | `sparse`, behind the same as `elias` | [`Qsgd::sparse`](crate::Qsgd::sparse): places and levels of what is not zero |
 /// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4`, `powersgd:rank=4+qsgd:bits=8` | [`PowerSgd`], summed in f32, or through a [`Quantizer`] |
 /// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
@@ -563,8 +564,8 @@ impl Recipe {
                     "add ternary or qsgd:bits=2, or leave out base3",
                 ),
                 _ => stages(
-                    "Elias codes are of the levels of QSGD, ternary codes and integers",
-                    "add qsgd, ternary, float:int8 or float:int16, or leave out elias and delta",
+                    "Elias codes and places are of the levels of QSGD, ternary codes and integers",
+                    "add qsgd, ternary, float:int8 or float:int16, or leave out elias, delta and sparse",
                 ),
             };
         }

@@ -21,7 +21,7 @@ use crate::rotation::{Dct, Rotation};
 use crate::wire::CodecId;
 
 /// What may stand where a stage does, behind none and the quantizers.
-const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, vote, ef, noef, ef21, \
+const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, sparse, vote, ef, noef, ef21, \
                       diana, momentum=<factor>, nesterov, unmasked, clip=<norm>, peers:norm=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
 const BUCKETS: &str = "a power of two from 32 to 8192, or whole,";
@@ -129,7 +129,7 @@ impl Builder {
             "topk" | "dgc" => Slot::Select,
             "f16" | "bf16" => Slot::Quantize,
             name if name == "signum" || Quantizer::is_word(name) => Slot::Quantize,
-            "elias" | "delta" | "base3" => Slot::Entropy,
+            "elias" | "delta" | "base3" | "sparse" => Slot::Entropy,
             "rotate" => Slot::Rotate,
             "dct" => Slot::Dct,
             "vote" => Slot::Vote,
@@ -239,6 +239,7 @@ impl Builder {
                     "elias" => entropy = Entropy::Elias,
                     "delta" => entropy = Entropy::Delta,
                     "base3" => entropy = Entropy::Base3,
+                    "sparse" => entropy = Entropy::Sparse,
                     "vote" => recipe.vote = true,
                     "nesterov" => recipe.memory.nesterov = true,
                     "unmasked" => recipe.memory.unmasked = true,

@@ -20,6 +20,7 @@ pub mod onebit;
 pub mod pack;
 pub mod permutation;
 pub mod philox;
+pub mod places;
 pub mod powersgd;
 pub mod qsgd;
 pub mod quantile;

@@ -20,13 +20,13 @@ use nvptx as machine;
 use rust_cuda as machine;
 
 pub(crate) use machine::{
-    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_store, block, carries, carries_of_halves,
-    fence, fma, fma_wide, fold_max, fold_min, fold_sum, half_to_f32, list_address, list_load, list_store, load_strong,
-    opaque, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store, shared_store_four,
-    shared_store_pair, shared_store_row, shift_out, shuffle, shuffle_up, shuffle_xor, sqrt, stage_count, stage_load,
-    stage_load_four, stage_load_pair, stage_load_wide, stage_store, stage_store_four, stage_store_wide, thread,
-    tile_address, tile_load_half, tile_load_own, tile_load_word, tile_store_chunks, tile_store_halves,
-    tile_store_words, warp_barrier,
+    FOLDS, atomic_add, atomic_max, ballot, barrier, bin_add, bin_load, bin_or, bin_store, block, carries,
+    carries_of_halves, fence, fma, fma_wide, fold_max, fold_min, fold_sum, half_to_f32, list_address, list_load,
+    list_store, load_strong, opaque, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store,
+    shared_store_four, shared_store_pair, shared_store_row, shift_out, shuffle, shuffle_up, shuffle_xor, sqrt,
+    stage_count, stage_load, stage_load_four, stage_load_pair, stage_load_wide, stage_store, stage_store_four,
+    stage_store_wide, thread, tile_address, tile_load_half, tile_load_own, tile_load_word, tile_store_chunks,
+    tile_store_halves, tile_store_words, warp_barrier,
 };
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use machine::{isqrt, product};

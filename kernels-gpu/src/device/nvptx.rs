@@ -11,9 +11,9 @@ mod shared;
 mod tile;
 
 pub(crate) use shared::{
-    bin_add, bin_load, bin_store, shared_load, shared_load_four, shared_load_pair, shared_load_row, shared_store,
-    shared_store_four, shared_store_pair, shared_store_row, stage_count, stage_load, stage_load_four, stage_load_pair,
-    stage_load_wide, stage_store, stage_store_four, stage_store_wide,
+    bin_add, bin_load, bin_or, bin_store, shared_load, shared_load_four, shared_load_pair, shared_load_row,
+    shared_store, shared_store_four, shared_store_pair, shared_store_row, stage_count, stage_load, stage_load_four,
+    stage_load_pair, stage_load_wide, stage_store, stage_store_four, stage_store_wide,
 };
 pub(crate) use tile::{
     carries, carries_of_halves, list_address, list_load, list_store, tile_address, tile_load_half, tile_load_own,

@@ -37,15 +37,34 @@ fn packed(fields: &Fields, bytes: &[u8], entropy: u8) -> Vec<u8> {
     let units = if entropy == 2 { fixed.div_ceil(5) } else { fixed };
     let (least, most) = fields.words(entropy);
     let entry = |byte: &u8| (least - 1 + u64::from(*byte) % (most - least + 1)) as u8;
-    let table: Vec<u8> = codes.iter().take(units).map(entry).collect();
-    let words: u32 = table.iter().map(|byte| u32::from(*byte) + 1).sum();
+    let (mut table, words) = if entropy == 4 {
+        places(fields, codes)
+    } else {
+        let table: Vec<u8> = codes.iter().take(units).map(entry).collect();
+        let words: u32 = table.iter().map(|byte| u32::from(*byte) + 1).sum();
+        (table, words)
+    };
+    table.resize(table.len().next_multiple_of(4), 0);
     let mut out = front.to_vec();
     out[20] = entropy;
     out[24..28].copy_from_slice(&words.to_le_bytes());
     out.extend(&table);
-    out.resize(front.len() + units.next_multiple_of(4), 0);
     out.extend(codes.iter().cycle().take(4 * words as usize));
     out
+}
+
+/// A table of places, of units with few codes that are not zero or with many, and the words that it names.
+fn places(fields: &Fields, codes: &[u8]) -> (Vec<u8>, u32) {
+    let units = fields.n.div_ceil(16_384) as usize;
+    let (mut table, mut words) = (Vec::new(), 0);
+    for unit in 0..units {
+        let byte = |at: usize| u32::from(codes.get(4 * unit + at).copied().unwrap_or(0));
+        let count = (byte(0) | byte(1) << 8) >> (byte(2) % 16) % 16_385;
+        let entry = if count == 0 { 0 } else { count | byte(3) % u32::from(fields.bits) << 16 };
+        words += reader::places_words(entry, fields.bits).unwrap_or(0) as u32;
+        table.extend(entry.to_le_bytes());
+    }
+    (table, words)
 }
 
 struct Choices<'a>(&'a [u8]);

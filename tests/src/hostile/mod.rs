@@ -110,7 +110,10 @@ pub fn receive(bytes: &[u8]) -> Result<Accepted, PayloadError> {
         Err(error) => {
             assert_eq!(Some(Refusal::of(error)), expected, "docs/wire.md says otherwise");
             assert!(!error.to_string().is_empty(), "an error without a text: {error:?}");
-            let damaged = matches!(error, PayloadError::Checksum { .. } | PayloadError::Table { .. });
+            let damaged = matches!(
+                error,
+                PayloadError::Checksum { .. } | PayloadError::Table { .. } | PayloadError::Field { field: "table", .. }
+            );
             assert_eq!(header.err(), (!damaged).then_some(*error), "the header alone says otherwise");
         }
     }
@@ -124,10 +127,11 @@ fn agrees(payload: &Payload, bytes: &[u8]) {
     assert_eq!(header.write(&bytes[32..]), bytes[..32], "the header does not write the bytes it was read from");
     assert_eq!(header.payload_bytes(), bytes.len() as u64);
     assert_eq!((payload.len() as u64, payload.is_empty()), (header.elements(), header.elements() == 0));
-    // One bit per element is the least that a payload spends, and in base 3 21 bytes per 1280 elements, so that
-    // received bytes bound what decoding them takes.
+    // One bit per element is the least that a payload spends, in base 3 21 bytes per 1280 elements, and as places 4 per
+    // 16384, so that received bytes bound what decoding them takes.
     let least = match header.entropy() {
         Entropy::Base3 => 21 * header.elements().div_ceil(1280),
+        Entropy::Sparse => 4 * header.elements().div_ceil(16_384),
         _ => header.elements().div_ceil(8),
     };
     assert!(least <= bytes.len() as u64, "{} elements in {} bytes", header.elements(), bytes.len());

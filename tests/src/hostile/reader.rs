@@ -51,8 +51,8 @@ impl Fields {
     /// former of 2 bits.
     pub fn packings(&self) -> &'static [u8] {
         match (self.codec, self.bits, self.levels) {
-            (1 | 7, 2, _) => &[1, 2, 3],
-            (1 | 7, ..) | (8, 8, 127) | (8, 16, 32_767) => &[1, 3],
+            (1 | 7, 2, _) => &[1, 2, 3, 4],
+            (1 | 7, ..) | (8, 8, 127) | (8, 16, 32_767) => &[1, 3, 4],
             _ => &[],
         }
     }
@@ -63,6 +63,7 @@ impl Fields {
         match entropy {
             2 => (5, 64),
             3 => (8, 8 * (bits + 1 + 2 * u64::from(bits.max(1).ilog2()))),
+            4 => (0, 1536 + if bits > 2 { 512 * (bits - 1) } else { 0 }),
             _ => (8, 16 * bits),
         }
     }
@@ -188,14 +189,19 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if entropy > 0 && !fields.packings().contains(&entropy) {
         return Some(Refusal::Field("entropy"));
     }
-    let units = fields.n.div_ceil(if entropy == 2 { 1280 } else { 256 });
+    let (each, entry) = match entropy {
+        2 => (1280, 1),
+        4 => (16_384, 4),
+        _ => (256, 1),
+    };
+    let units = fields.n.div_ceil(each);
     let mut length = fields.length() as u64;
     if entropy > 0 {
         let (least, most) = fields.words(entropy);
         if u64::from(words) < least * units || u64::from(words) > most * units {
             return Some(Refusal::Field("words"));
         }
-        length = 32 + fields.scalar_bytes() as u64 + units.next_multiple_of(4) + 4 * u64::from(words);
+        length = 32 + fields.scalar_bytes() as u64 + (entry * units).next_multiple_of(4) + 4 * u64::from(words);
     }
     let found = bytes.len() as u64;
     if found != length {
@@ -204,9 +210,29 @@ pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     if checksum(bytes).to_le_bytes() != head[28..] {
         return Some(Refusal::Checksum);
     }
-    let table = bytes[32 + fields.scalar_bytes() as usize..].iter().take(units as usize);
+    let table = &bytes[32 + fields.scalar_bytes() as usize..];
+    if entropy == 4 {
+        let entries = table.chunks_exact(4).take(units as usize);
+        let named = entries.map(|entry| places_words(u32::from_le_bytes(entry.try_into().unwrap()), fields.bits));
+        return match named.sum::<Option<u64>>() {
+            None => Some(Refusal::Field("table")),
+            Some(named) => (named != u64::from(words)).then_some(Refusal::Table),
+        };
+    }
+    let table = table.iter().take(units as usize);
     let named: u64 = table.map(|byte| u64::from(*byte) + 1).sum();
     (entropy > 0 && named != u64::from(words)).then_some(Refusal::Table)
+}
+
+/// Words of a unit of places; none of an entry that the page does not allow.
+pub fn places_words(entry: u32, bits: u8) -> Option<u64> {
+    let (count, level_bits) = (u64::from(entry % 65_536), u64::from(entry / 65_536));
+    if count > 16_384 || level_bits >= bits.into() || (count == 0 && level_bits > 0) {
+        return None;
+    }
+    let low = (0..=14).rev().find(|low| count << low <= 16_384)?;
+    let marks = if count == 0 { 0 } else { count + (16_384 >> low) };
+    Some((marks + count * (low + level_bits + 1)).div_ceil(32))
 }
 
 /// The CRC-32 table of the reflected polynomial 0xEDB88320.

@@ -43,6 +43,14 @@ fn place(bits: u32, bit: u32, lane: usize, slot: usize) -> usize {
     panic!("bit {bit} of {bits}")
 }
 
+/// Sets the bits of a code of a unit, `at` of them from the first lane's first slot on, lane after lane.
+pub fn put(unit: &mut [u8], bits: u32, at: usize, code: u64) {
+    for i in 0..bits {
+        let to = place(bits, i, at / 8, at % 8);
+        unit[to / 8] |= ((code >> i & 1) as u8) << (to % 8);
+    }
+}
+
 fn bit_of(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (at % 8) & 1 == 1
 }
@@ -160,11 +168,7 @@ pub fn unpack(payload: &[u8]) -> Vec<u8> {
             let level = ((1u64 << exponent.min(&20)) + rest - 1).min(most);
             let sign = u64::from(bit(next + exponent));
             next += exponent + 1;
-            let code = level | sign << (bits - 1);
-            for i in 0..bits {
-                let to = place(bits, i, place_of / 8, place_of % 8);
-                unit[to / 8] |= ((code >> i & 1) as u8) << (to % 8);
-            }
+            put(&mut unit, bits, place_of, level | sign << (bits - 1));
         }
         out.extend(unit);
     }

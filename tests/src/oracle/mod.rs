@@ -6,6 +6,7 @@ pub mod base3;
 pub mod elias;
 pub mod low_rank;
 pub mod packed;
+pub mod places;
 pub mod powersgd;
 pub mod sparse;
 pub mod threshold;

@@ -27,6 +27,7 @@ pub(super) fn all(x: &[f32]) -> Result<Vec<Counted<'_>>, Error> {
         ("QSGD 4 bit / 512, Elias gamma", Quantizer::Qsgd(four), Entropy::Elias),
         ("QSGD 16 bit / 8192, Elias delta", Quantizer::Qsgd(sixteen), Entropy::Delta),
         ("ternary / 512, base 3", Quantizer::Ternary(Ternary::new()), Entropy::Base3),
+        ("QSGD 2 bit / whole, L2, places", Quantizer::Qsgd(Qsgd::bits(2).whole_tensor().l2()), Entropy::Sparse),
     ] {
         all.extend(packed(label, codec, entropy, x)?);
     }
@@ -86,6 +87,8 @@ fn packed<'a>(label: &'static str, codec: Quantizer, entropy: Entropy, x: &[f32]
     let floor = move |kernel: &str| {
         let bytes = match kernel.rsplit('_').next()? {
             "measure" => codes,
+            // Of places a word per unit, and its words.
+            "sums" | "offsets" if entropy == Entropy::Sparse => 8 * N.div_ceil(16_384) as u64,
             // A byte per unit, of 1280 codes in base 3.
             "sums" => N.div_ceil(if entropy == Entropy::Base3 { 1280 } else { 256 }) as u64,
             // The sum of each block, read and written.

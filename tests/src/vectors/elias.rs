@@ -125,9 +125,9 @@ fn vectors() -> Vec<Vector> {
         encoded.codes.iter_mut().filter(|code| **code & least == 0).for_each(|code| *code = 0);
         let decoded: Vec<u32> = oracle::decode(&setting, &encoded).iter().map(|value| bits(*value)).collect();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        for (entropy, behind) in [(1, ""), (2, ", base 3"), (3, ", delta")] {
-            // Codes in base 3 are of 2 bits, and delta codes of few bits tell no more than those of others.
-            if entropy == 2 && case.bits != 2 || entropy == 3 && ![2, 5, 8, 16].contains(&case.bits) {
+        for (entropy, behind) in [(1, ""), (2, ", base 3"), (3, ", delta"), (4, ", places")] {
+            // Codes in base 3 are of 2 bits, and delta codes and places of few bits tell no more than those of others.
+            if entropy == 2 && case.bits != 2 || entropy > 2 && ![2, 5, 8, 16].contains(&case.bits) {
                 continue;
             }
             let packed = pack(&fixed, entropy);

@@ -1,4 +1,4 @@
-//! Packed codes, Elias codes and those in base 3: of every level, packed and unpacked as a bit by bit oracle does it,
+//! Packed codes, Elias codes, those in base 3 and places: of every level, packed and unpacked as a bit by bit oracle does it,
 //! short enough, and safe from hostile bytes.
 
 use gradwire::backend::cpu::{Cpu, Simd};
@@ -43,7 +43,8 @@ fn codes(bits: u32, n: usize, seed: u64, byte_of: impl Fn(&mut Random) -> u8) ->
 
 /// The ways to pack codes of so many bits, and their tags.
 fn ways(bits: u32) -> impl Iterator<Item = (u8, Entropy)> {
-    [(1, Entropy::Elias), (3, Entropy::Delta), (2, Entropy::Base3)].into_iter().take(if bits == 2 { 3 } else { 2 })
+    let all = [(1, Entropy::Elias), (3, Entropy::Delta), (4, Entropy::Sparse), (2, Entropy::Base3)];
+    all.into_iter().take(if bits == 2 { 4 } else { 3 })
 }
 
 /// Payloads of every width, of levels of every kind.
@@ -463,6 +464,43 @@ fn the_example_of_the_page_in_base_3_is_what_is_sent() {
     assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
 }
 
+/// The example of the page for places, made by hand.
+#[test]
+fn the_example_of_the_page_in_places_is_what_is_sent() {
+    let codec = Qsgd::bits(2).bucket(32).sparse();
+    let sent = Device::cpu().encode(&codec, &[1.0f32, 0.0, -1.0], Seed::new(1)).expect("encodes");
+    // Places 0 and 16 have 13 low bits each: marks 0 and 1, levels of no bits, and signs.
+    let expected: Vec<u8> = [2u32, 0x8040_0003].iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!((&sent.as_bytes()[20..28], &sent.as_bytes()[36..]), (&[4, 0, 0, 0, 1, 0, 0, 0][..], &expected[..]));
+    assert_eq!(Device::cpu().decode(&sent).expect("decodes"), [1.0, 0.0, -1.0]);
+}
+
+/// QSGD's theorem 3.2: where s^2 + sqrt(n) <= n/2, the code of a vector has (3 + 1.5 log2(2 (s^2 + n) / (s (s + sqrt(n)))))
+/// s (s + sqrt(n)) + 32 bits in the mean at most, o(1) left out.
+#[test]
+fn places_are_within_the_bound_of_qsgd_s_theorem() {
+    const SEEDS: u64 = 20;
+    for (n, s) in [(1_000_000, 1), (1_000_000, 7), (1_000_000, 31), (100_000, 3), (16_384, 1)] {
+        let (size, levels) = (n as f64, f64::from(s));
+        let nonzero = levels * (levels + size.sqrt());
+        let bound = (3.0 + 1.5 * (2.0 * (levels * levels + size) / nonzero).log2()) * nonzero + 32.0;
+        let mut spike = normal(n, 12);
+        spike[n / 3] = spike.iter().map(|v| v * v).sum::<f32>().sqrt();
+        let heavy: Vec<f32> = normal(n, 13).iter().map(|v| v.powi(5)).collect();
+        for (label, x) in [("bell", normal(n, 11)), ("one of half the norm", spike), ("heavy tails", heavy)] {
+            let codec = Qsgd::levels(s).whole_tensor().l2().sparse();
+            // The scalar is among the bits of the theorem, and the header is not.
+            let bits =
+                |seed| 8 * (Device::cpu().encode(&codec, &x, Seed::new(seed)).expect("encodes").as_bytes().len() - 32);
+            let mean = (0..SEEDS).map(bits).sum::<usize>() as f64 / SEEDS as f64;
+            // Codes that are not zero are a sum of independent draws, whose mean is at most s |x|_1 / |x|_2 <= s sqrt(n):
+            // of 20 runs 2500 at least. By Chernoff 1.3 times as many come with a probability below exp(-100).
+            assert!(mean <= bound, "{label}, {n} elements, {s} levels: {mean} bits, and {bound}");
+            println!("{label}, {n} elements, {s} levels: {:.0} bytes, at most {:.0}", mean / 8.0, bound / 8.0);
+        }
+    }
+}
+
 /// Bits of all codes, the sum of all levels, and how many levels are not zero.
 fn counts(fixed: &Payload, delta: bool) -> (f64, f64, f64) {
     let shape = Shape::of(fixed.as_bytes());
@@ -564,7 +602,7 @@ fn hostile_headers_and_tables_are_refused() {
         view
     };
     let set_words = |bytes: &mut Vec<u8>, words: u32| bytes[24..28].copy_from_slice(&words.to_le_bytes());
-    for tag in [2, 4, 255] {
+    for tag in [2, 5, 255] {
         assert!(matches!(refused(&|b| b[20] = tag), PayloadError::Field { field: "entropy", .. }));
     }
     for at in 21..24 {
@@ -590,7 +628,7 @@ fn hostile_headers_and_tables_are_refused() {
     });
     assert!(Payload::from_vec(moved).is_ok());
     let uniform = device.encode(&Uniform::bits(4), &[1.0f32; 9], Seed::new(1)).expect("encodes");
-    for tag in [1, 3] {
+    for tag in [1, 3, 4] {
         let error = Payload::from_vec(forged(&uniform, |b| b[20] = tag)).expect_err("uniform has none");
         assert!(matches!(error, PayloadError::Field { field: "entropy", .. }));
     }
@@ -600,6 +638,24 @@ fn hostile_headers_and_tables_are_refused() {
         let error = Payload::from_vec(forged(&packed, |b| set_words(b, few))).expect_err("hostile");
         assert!(matches!(error, PayloadError::Field { field: "words", .. }), "{few}");
     }
+    // Of places, a unit takes 3072 words at most.
+    let packed = device.encode(&codec.sparse(), &normal(1000, 2), Seed::new(1)).expect("encodes");
+    for many in [3073, u32::MAX] {
+        let error = Payload::from_vec(forged(&packed, |b| set_words(b, many))).expect_err("hostile");
+        assert!(matches!(error, PayloadError::Field { field: "words", .. }), "{many}");
+    }
+    let expected = u64::from(packed.header().packed_words().expect("packed"));
+    for (entry, found) in [(0u32, 0), (1, 1), (1 | 3 << 16, 1), (16_384, 1536)] {
+        let change = |b: &mut Vec<u8>| b[codes_at..codes_at + 4].copy_from_slice(&entry.to_le_bytes());
+        let error = Payload::from_vec(forged(&packed, change)).expect_err("another number of words");
+        assert_eq!(error, PayloadError::Table { found, expected });
+    }
+    // More codes than there are, more bits than the width has, and bits of no codes.
+    for entry in [16_385u32, 1 | 4 << 16, 1 << 16, u32::MAX] {
+        let change = |b: &mut Vec<u8>| b[codes_at..codes_at + 4].copy_from_slice(&entry.to_le_bytes());
+        let error = Payload::from_vec(forged(&packed, change)).expect_err("no entry");
+        assert!(matches!(error, PayloadError::Field { field: "table", found, .. } if found == u64::from(entry)));
+    }
 }
 
 #[test]
@@ -607,11 +663,16 @@ fn hostile_codes_decode_alike_everywhere() {
     let devices: Vec<Device> = cpus().chain(require::devices()).collect();
     let mut random = Random(8);
     for (bits, (_, entropy)) in WIDTHS.into_iter().flat_map(|bits| ways(bits).map(move |way| (bits, way))) {
-        let n = 1300;
+        let places = entropy == Entropy::Sparse;
+        let n = if places { 17_000 } else { 1300 };
         let packed = Device::cpu().pack(&random_codes(bits, n, 1), entropy).expect("packs");
         let shape = Shape::of(packed.as_bytes());
-        let units = if entropy == Entropy::Base3 { n.div_ceil(1280) } else { shape.units() };
-        let words_at = shape.codes_at + units.next_multiple_of(4);
+        let table_bytes = match entropy {
+            Entropy::Base3 => n.div_ceil(1280).next_multiple_of(4),
+            Entropy::Sparse => 4 * n.div_ceil(16_384),
+            _ => shape.units().next_multiple_of(4),
+        };
+        let words_at = shape.codes_at + table_bytes;
         let mut change = |kind: usize, bytes: &mut [u8]| {
             let (table, words) = bytes[shape.codes_at..].split_at_mut(words_at - shape.codes_at);
             match kind {
@@ -623,7 +684,10 @@ fn hostile_codes_decode_alike_everywhere() {
                 }),
                 _ => {}
             }
-            if kind > 2 {
+            if places && kind > 2 {
+                // The last unit, of which most codes are not there, has what the first one had.
+                table.rotate_left(4);
+            } else if kind > 2 {
                 // A unit of a word, and one with as many more.
                 let spare = table[0].min(255 - table[1]);
                 table[0] -= spare;

@@ -56,6 +56,9 @@ fn recipes() -> Vec<Recipe> {
     all.push(Recipe::from(Qsgd::bits(4).l2().bucket(32).elias()).feedback());
     all.push(Recipe::from(Qsgd::bits(16).bucket(512).delta()).feedback());
     all.push(Recipe::from(Float::int16().error_bound(0.001).delta()));
+    all.push(Recipe::from(Qsgd::bits(2).l2().whole_tensor().sparse()).feedback());
+    all.push(Recipe::from(Float::int8().error_bound(0.001).sparse()));
+    all.push(Recipe::from(Ternary::nearest(1.5).sparse()));
     all.push(Recipe::from(TopK::fraction(0.01)).shift(Shift::Ef21));
     all.push(Recipe::from(OneBit::new()).shift(Shift::Ef21));
     all.push(Recipe::from(Qsgd::bits(4).bucket(64)).shift(Shift::Diana { alpha: None }));
@@ -200,6 +203,7 @@ fn a_bad_text_is_told_where_and_what_could_stand_there() {
         ("sgd", 0, "qsgd"),
         ("ternary+elias+base3", 14, "another kind"),
         ("qsgd+elias+delta", 11, "another kind"),
+        ("qsgd+sparse+delta", 12, "another kind"),
         ("qsgd:", 5, "bits, levels, bucket"),
         ("qsgd:bits", 5, "bits=2 to 8"),
         ("qsgd:bits=four", 10, "2 to 8, or 16"),
@@ -375,7 +379,8 @@ fn what_a_codec_refuses_is_told_with_its_place() {
         ("topk:k=4,warmup=9", 0, "a part of the entries"),
         ("dgc:momentum=1", 0, "less than 1"),
         ("uniform+elias", 8, "leave out elias"),
-        ("uniform+delta", 8, "leave out elias and delta"),
+        ("uniform+delta", 8, "leave out elias, delta and sparse"),
+        ("onebit+sparse", 7, "leave out elias, delta and sparse"),
         ("qsgd:bits=4+base3", 12, "add ternary or qsgd:bits=2, or leave out base3"),
     ];
     for (text, place, says) in cases {

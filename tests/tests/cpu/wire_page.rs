@@ -88,7 +88,7 @@ fn python_decodes_the_same_bits() {
 fn python_decodes_packed_codes_to_the_same_bits() {
     let both = |bits: u32| {
         let codec = gradwire::Qsgd::bits(bits).bucket(64);
-        [(bits, codec.elias()), (bits, codec.delta())]
+        [(bits, codec.elias()), (bits, codec.delta()), (bits, codec.sparse())]
     };
     let mut all = Vec::new();
     for (bits, codec) in [2, 3, 4, 5, 6, 7, 8, 16].into_iter().flat_map(both) {

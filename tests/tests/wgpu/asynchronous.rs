@@ -105,6 +105,11 @@ fn values_of_entries_are_packed_and_unpacked_as_the_cpu_does() {
     cpu.decode_sparse_add(&expected, 0.5, &mut theirs).expect("the CPU decodes");
     block_on(wgpu.decode_sparse_async(&expected, Some(0.5), &mut ours)).expect("the device decodes");
     assert_eq!(bits(&ours), bits(&theirs));
+    let fixed = cpu.encode(&Qsgd::bits(4).bucket(512).l2(), &x, seed).expect("the CPU encodes");
+    let packed = cpu.pack(&fixed, Entropy::Sparse).expect("the CPU packs");
+    assert!(block_on(wgpu.pack_async(&fixed, Entropy::Sparse)).expect("the device packs") == packed);
+    let back = cpu.unpack(&packed).expect("the CPU unpacks");
+    assert!(block_on(wgpu.unpack_async(&packed)).expect("the device unpacks") == back);
     let fixed = cpu.encode(&Uniform::bits(4), &x, seed).expect("the CPU encodes");
     assert!(matches!(block_on(wgpu.pack_async(&fixed, Entropy::Elias)), Err(Error::NotPacked { .. })));
     assert!(block_on(wgpu.unpack_async(&fixed)).expect("as it is") == fixed);

@@ -76,7 +76,7 @@ pub(crate) enum Parameters {
         norm: String,
         /// `stochastic`, `nearest` or `none`.
         rounding: String,
-        /// How the codes are packed: `none`, `elias`, `delta` or `base3`.
+        /// How the codes are packed: `none`, `elias`, `delta`, `base3` or `sparse`.
         #[serde(default = "unpacked")]
         packing: String,
     },

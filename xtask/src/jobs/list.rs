@@ -37,6 +37,8 @@ pub(crate) fn all() -> Vec<Entry> {
         if tests.codec == CodecId::Qsgd {
             // Behind the L2 norm, where most levels are small and packing pays.
             add(Setting::Packed(Case::new(Kind::QsgdL2, 4, Some(512)), Entropy::Elias), true);
+            // Of a whole tensor nearly all of them are zero.
+            add(Setting::Packed(Case::new(Kind::QsgdL2, 2, None), Entropy::Sparse), false);
         }
         if tests.codec == CodecId::Ternary {
             add(Setting::Packed(Case::new(Kind::Ternary, 2, Some(512)), Entropy::Base3), true);
@@ -76,6 +78,7 @@ impl Entry {
         match self.setting {
             Setting::Buckets(case) => case.kind.name(),
             Setting::Packed(_, Entropy::Base3) => "ternary, base 3",
+            Setting::Packed(_, Entropy::Sparse) => "QSGD L2, places",
             Setting::Packed(..) => "QSGD L2, Elias",
             _ => self.codec(),
         }
@@ -87,6 +90,9 @@ impl Entry {
             Setting::Buckets(case) => format!("{} bit / {}", case.bits, bucket_text(case.bucket)),
             Setting::Packed(case, Entropy::Base3) => {
                 format!("{} bit / {}, base 3", case.bits, bucket_text(case.bucket))
+            }
+            Setting::Packed(case, Entropy::Sparse) => {
+                format!("{} bit / {}, L2, places", case.bits, bucket_text(case.bucket))
             }
             Setting::Packed(case, _) => format!("{} bit / {}, L2, Elias", case.bits, bucket_text(case.bucket)),
             Setting::TopK(part) => format!("{} %", 100.0 * part),

@@ -17,10 +17,14 @@ pub(crate) fn plan(case: &Case, entropy: Entropy, n: usize, dtype: Dtype) -> Res
 }
 
 /// Bytes that an operation cannot do without, whatever the levels: of each code a bit at least as Elias codes, and of
-/// each unit 19 bytes in base 3, for 256 zeros; and the table.
+/// each unit 19 bytes in base 3, for 256 zeros; as places none; and the table.
 pub(crate) fn floor(header: &Header, entropy: Entropy, dtype: Dtype) -> Floor {
     let n = header.elements();
-    let codes = if entropy == Entropy::Base3 { 20 * n.div_ceil(1280) } else { n.div_ceil(8) + n.div_ceil(256) };
+    let codes = match entropy {
+        Entropy::Base3 => 20 * n.div_ceil(1280),
+        Entropy::Sparse => 4 * n.div_ceil(16_384),
+        _ => n.div_ceil(8) + n.div_ceil(256),
+    };
     let encoded = header.scalar_bytes() + codes;
     Floor { encoded, ..Floor::new(n as usize, dtype) }
 }
@@ -113,16 +117,18 @@ mod tests {
             names(&entry, &jobs);
             let plan = plan(&case, entropy, n, Dtype::F32).unwrap();
             assert!(plan.is_packed() && plan.header() == case.codec().plan(n, Dtype::F32).unwrap().header());
-            let (codes, name) = match entropy {
-                Entropy::Base3 => (20 * 820, "base3"),
-                _ => (n as u64 / 8 + n as u64 / 256, "elias"),
+            let (buckets, codes, name) = match entropy {
+                Entropy::Base3 => (n as u64 / 512, 20 * 820, "base3"),
+                Entropy::Sparse => (1, 4 * 64, "entropy_places"),
+                _ => (n as u64 / 512, n as u64 / 8 + n as u64 / 256, "elias"),
             };
-            assert_eq!(jobs[0].floor, 4 * n as u64 + 4 * (n as u64 / 512) + codes);
+            let sums = if entropy == Entropy::Sparse { "entropy_places_sums" } else { "entropy_sums" };
+            assert_eq!(jobs[0].floor, 4 * n as u64 + 4 * buckets + codes);
             let of = |stage: &str| format!("{name}_{stage}");
             assert_eq!(kernels(&jobs[0])[1..], [&of("measure"), "entropy_offsets", &of("write")]);
-            assert_eq!(kernels(&jobs[2])[..3], ["entropy_sums", "entropy_offsets", &of("read")]);
+            assert_eq!(kernels(&jobs[2])[..3], [sums, "entropy_offsets", &of("read")]);
             packed += 1;
         }
-        assert_eq!(packed, 2);
+        assert_eq!(packed, 3);
     }
 }

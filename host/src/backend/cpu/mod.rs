@@ -13,6 +13,7 @@ mod gram;
 mod lanes;
 mod orthonormal;
 mod packing;
+mod places;
 mod powersgd;
 mod quantile;
 mod random;

@@ -2,7 +2,7 @@
 
 use gradwire_kernels::arith::pack::unit_bytes;
 
-use super::Cpu;
+use super::{Cpu, places};
 use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::threads;
@@ -22,7 +22,7 @@ const fn task(entropy: Entropy, bits: u32) -> (usize, usize) {
 }
 
 impl Cpu {
-    /// Packs codes of fixed width: the table of a byte per unit, and the words of the units, from runs of them.
+    /// Packs codes of fixed width: the table of an entry per unit, and the words of the units, from runs of them.
     ///
     /// # Errors
     /// [`Error::Backend`] where there is no memory for them.
@@ -32,15 +32,18 @@ impl Cpu {
         bits: u32,
         codes: &[u8],
     ) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
-        let mut table = zeros(codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize) as u64, PACKED)?;
+        let count = codes.len().div_ceil(unit_bytes(bits) * entropy.parts() as usize);
+        let mut table = zeros(count as u64 * entropy.entry_bytes(), PACKED)?;
         let (units, bytes) = task(entropy, bits);
-        let runs = threads::chunks(codes, bytes).zip(threads::chunks_mut(&mut table, units));
+        let entries = units * entropy.entry_bytes() as usize;
+        let runs = threads::chunks(codes, bytes).zip(threads::chunks_mut(&mut table, entries));
         let of_run = |(codes, table): (&[u8], &mut [u8])| {
             let mut words = reserved(codes.len(), PACKED)?;
             let done = match entropy {
                 Entropy::Base3 => self.simd().base3_pack(codes, table, &mut words),
                 Entropy::None | Entropy::Elias => self.simd().elias_pack(bits, codes, table, &mut words),
                 Entropy::Delta => self.simd().delta_pack(bits, codes, table, &mut words),
+                Entropy::Sparse => places::pack_units(bits, codes, table, &mut words),
             };
             done.map_err(|_| no_memory::<u8>(2 * words.len() as u64, PACKED))?;
             Ok(words)
@@ -53,9 +56,12 @@ impl Cpu {
     pub(crate) fn unpack_units(&self, entropy: Entropy, bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
         let mut from = 0;
         let (units, bytes) = task(entropy, bits);
-        let runs = table.chunks(units).map(|entries| {
+        let runs = table.chunks(units * entropy.entry_bytes() as usize).map(|entries| {
             let run = (entries, &packed[from..]);
-            from += entries.iter().map(|entry| 4 * (usize::from(*entry) + 1)).sum::<usize>();
+            from += 4 * match entropy {
+                Entropy::Sparse => places::words_of(entries),
+                _ => entries.iter().map(|entry| usize::from(*entry) + 1).sum::<usize>(),
+            };
             run
         });
         let tasks = runs.zip(codes.chunks_mut(bytes)).collect();
@@ -63,6 +69,7 @@ impl Cpu {
             Entropy::Base3 => self.simd().base3_unpack(table, packed, codes),
             Entropy::None | Entropy::Elias => self.simd().elias_unpack(bits, table, packed, codes),
             Entropy::Delta => self.simd().delta_unpack(bits, table, packed, codes),
+            Entropy::Sparse => places::unpack_units(bits, table, packed, codes),
         });
     }
 }

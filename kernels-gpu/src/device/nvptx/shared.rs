@@ -194,6 +194,16 @@ pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     unsafe { asm!("red.shared.add.u32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
 }
 
+/// Sets bits of one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`BINS`], and between two barriers bits of the bin are only set.
+#[inline(always)]
+pub(crate) unsafe fn bin_or(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array.
+    unsafe { asm!("red.shared.or.b32 [{}], {};", in(reg32) bin_address(index), in(reg32) value, options(nostack)) }
+}
+
 /// Writes a word of the block's stage.
 ///
 /// # Safety

@@ -138,6 +138,16 @@ pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     unsafe { AtomicU32::from_ptr(bins().add(index as usize)).fetch_add(value, Ordering::Relaxed) };
 }
 
+/// Sets bits of one of the block's bins.
+///
+/// # Safety
+/// `index` is below [`super::super::BINS`], and between two barriers bits of the bin are only set.
+#[inline(always)]
+pub(crate) unsafe fn bin_or(index: u32, value: u32) {
+    // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
+    unsafe { AtomicU32::from_ptr(bins().add(index as usize)).fetch_or(value, Ordering::Relaxed) };
+}
+
 /// Writes a word of the block's stage.
 ///
 /// # Safety

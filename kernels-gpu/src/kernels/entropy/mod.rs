@@ -1,11 +1,12 @@
-//! Packing codes of fixed width, as Elias codes and in base 3, and unpacking them.
+//! Packing codes of fixed width, as Elias codes, in base 3 and as places, and unpacking them.
 //!
-//! A block takes 256 units. A warp takes 32 of them in turn; what a whole unit needs comes from sums over the warp.
+//! A block takes 256 units, but for places. A warp takes 32 of them in turn; what a whole unit needs comes from sums over the warp.
 
 mod base3;
 mod delta;
 mod measure;
 mod offsets;
+mod places;
 mod read;
 mod sums;
 mod write;

@@ -25,7 +25,7 @@ pub(crate) fn tensors() -> Vec<Tensor> {
     shapes.into_iter().map(|(name, shape)| Tensor::new(name, shape)).collect()
 }
 
-pub(crate) const TEXTS: [&str; 66] = [
+pub(crate) const TEXTS: [&str; 67] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -76,6 +76,7 @@ pub(crate) const TEXTS: [&str; 66] = [
     "rotate:block=64,own+qsgd:bits=4,bucket=64+elias",
     "signum",
     "ternary:clip=2.5+elias",
+    "qsgd:bits=3,bucket=whole,l2,contractive+sparse+ef",
     "ternary:stretch=1.5,bucket=64+base3",
     "qsgd:bits=4,bucket=64+noef+momentum=0.5",
     "randomk:0.05",

@@ -22,7 +22,7 @@ pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {
         (what, "use ResidentCompressor::exchange, or leave out peers")
     } else if recipe.entropy != Entropy::None {
         let what = "elias and base3 make payloads of other sizes in each step, and a queued gather has one size";
-        (what, "use ResidentCompressor::exchange, or leave out elias and base3")
+        (what, "use ResidentCompressor::exchange, or leave out elias, delta, base3 and sparse")
     } else if recipe.select.as_ref().is_some_and(|select| matches!(select.keep(), Keep::Above(_))) {
         let what = "topk:above keeps another number of entries in each step, and a queued gather has one size";
         (what, "use ResidentCompressor::exchange, or topk with a part or a number")
