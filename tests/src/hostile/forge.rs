@@ -59,8 +59,10 @@ fn places(fields: &Fields, codes: &[u8]) -> (Vec<u8>, u32) {
     let (mut table, mut words) = (Vec::new(), 0);
     for unit in 0..units {
         let byte = |at: usize| u32::from(codes.get(4 * unit + at).copied().unwrap_or(0));
-        let count = (byte(0) | byte(1) << 8) >> (byte(2) % 16) % 16_385;
-        let entry = if count == 0 { 0 } else { count | byte(3) % u32::from(fields.bits) << 16 };
+        let count = ((byte(0) | byte(1) << 8) >> (byte(2) % 16)) % 16_385;
+        // One more than the page allows is among them.
+        let level_bits = byte(3) % (u32::from(fields.bits) + 1);
+        let entry = if count == 0 { 0 } else { count | level_bits << 16 };
         words += reader::places_words(entry, fields.bits).unwrap_or(0) as u32;
         table.extend(entry.to_le_bytes());
     }
