@@ -167,9 +167,9 @@ mod tests {
         let all = all();
         let buckets: Vec<_> = CODECS.iter().flat_map(|tests| (tests.timed)()).collect();
         let reported = buckets.iter().filter(|(_, reported)| *reported).count();
-        // Beside them two packed, four top-k and four PowerSGD, all reported but the sparsest.
+        // Beside them three packed, four top-k and four PowerSGD, all reported but places and the sparsest of top-k.
         let counts = (all.len(), all.iter().filter(|entry| entry.reported).count());
-        assert_eq!(counts, (buckets.len() + 2 + 4 + 4, reported + 2 + 3 + 4));
+        assert_eq!(counts, (buckets.len() + 3 + 4 + 4, reported + 2 + 3 + 4));
         let mut names: Vec<_> = all.iter().map(Entry::codec).collect();
         names.dedup();
         assert_eq!(names, codecs().map(|(_, codec)| codec).collect::<Vec<_>>());
