@@ -1,7 +1,7 @@
 //! The one door to what backends do with memory of the host's.
 //!
-//! Each topic has its trait, with two implementations beside each other: the CPU's, which works where the memory lies,
-//! and that of a backend with memory of its own, which runs passes over the buffers of a session.
+//! Each topic has its trait, with two implementations: that of a backend with memory of its own, which is beside the
+//! trait and runs passes over the buffers of a session, and the CPU's in `backend/cpu/engine/`, which works in place.
 //! [`Device`](crate::Device) checks what it is given, and asks an engine.
 
 use crate::dense::Dense;

@@ -84,25 +84,25 @@ pub use collective::{Collective, CollectiveError};
 pub use compressor::QueuedCompressor;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use compressor::ResidentCompressor;
-pub use compressor::{Compressor, ExchangeError, MessageError, Policy, SavedError, Tensor};
+pub use compressor::{Compressor, MessageError, Policy, Tensor};
 pub use device::Device;
-pub use entropy::{Entropy, Packing};
-pub use error::Error;
+pub use entropy::Packing;
+pub use error::{Error, ExchangeError, RecipeError, SavedError, StateError};
 pub use family::CodecFamily;
 pub use float_environment::FloatEnvironment;
 pub use gradient::{Dtype, Element, Gradient};
 pub use kind::BackendKind;
-pub use low_rank::{LowRankState, Outcome, ResidentLowRank, StateError};
+pub use low_rank::{LowRankState, Outcome, ResidentLowRank};
 pub use model::{Layout, ModelPlan, TensorSpan};
 pub use plan::{DecodeMode, DecodePlan, EncodePlan, NonFinite};
 pub use random::RandomK;
-pub use recipe::{Algorithm, Memory, Method, Promise, Quantize, Recipe, RecipeError, Shift};
+pub use recipe::{Algorithm, Memory, Method, Promise, Quantize, Recipe, Shift};
 pub use rotation::{Dct, Rotation};
 pub use seed::Seed;
-pub use sparse::{IndexFormat, LazyResidual, Selection, SparseHeader, SparsePayload, ValueFormat};
+pub use sparse::{LazyResidual, Selection, SparsePayload};
 pub use stream_collective::{StreamCollective, Transfer};
 pub use view::{AsPayload, PayloadView};
-pub use wire::{Bucket, CodecId, Header, Payload, PayloadError};
+pub use wire::{Bucket, CodecId, Entropy, Header, IndexFormat, Payload, PayloadError, SparseHeader, ValueFormat};
 
 #[cfg(feature = "wgpu")]
 pub use wgpu;

@@ -3,12 +3,11 @@
 use gradwire_kernels::arith::minifloat::Format;
 
 use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
-use crate::wire::CodecId;
+use crate::wire::{CodecId, Entropy};
 
 /// Casts to a small format: f16, bf16, E4M3, E5M2 or E2M1, or integers of 8 or 16 bits, with stochastic rounding or to
 /// nearest even.

@@ -17,11 +17,10 @@ pub(crate) mod tree;
 pub(crate) mod uniform;
 
 pub use self::quantizer::Quantizer;
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale, omega};
-use crate::wire::{Bucket, CodecId, Header, MAX_ELEMENTS};
+use crate::wire::{Bucket, CodecId, Entropy, Header, MAX_ELEMENTS};
 
 /// Hands the quantizers to a macro: file, type, and word in a text. One that is not here is of no recipe.
 macro_rules! quantizers {

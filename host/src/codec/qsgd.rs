@@ -1,11 +1,10 @@
 //! QSGD, as a user sets it up.
 
 use super::{Bucketed, Codec, Stage, bucketed_settings};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
-use crate::wire::CodecId;
+use crate::wire::{CodecId, Entropy};
 
 /// QSGD: every magnitude, as a fraction of its bucket's norm, rounded stochastically to one of `s` levels.
 ///

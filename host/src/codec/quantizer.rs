@@ -1,10 +1,10 @@
 //! One quantizer, whichever it is.
 
 use super::{Codec, Stage, quantizers};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
+use crate::wire::Entropy;
 
 macro_rules! of_table {
     ($($(#[$doc:meta])* $file:ident, $codec:ident, $word:literal;)+) => {

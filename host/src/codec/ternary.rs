@@ -1,12 +1,11 @@
 //! Ternary codes, as a user sets them up.
 
 use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite, Scale};
-use crate::wire::CodecId;
+use crate::wire::{CodecId, Entropy};
 
 /// Ternary codes: each element becomes minus the scale of its bucket, zero, or the scale.
 ///

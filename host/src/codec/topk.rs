@@ -9,8 +9,7 @@ use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
-use crate::sparse::{SparseHeader, ValueFormat};
-use crate::wire::MAX_ELEMENTS;
+use crate::wire::{MAX_ELEMENTS, SparseHeader, ValueFormat};
 
 /// Neighbouring elements of a gradient, as a layer of a model, and how many of them to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

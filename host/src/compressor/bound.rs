@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use super::Whole;
 use super::clip::norm;
-use super::error::ExchangeError;
 use super::part::{Part, Received};
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::gradient::Dtype;
-use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
-use crate::wire::PayloadError;
+use crate::sparse::SparsePayload;
+use crate::wire::{PayloadError, SparseHeader, ValueFormat};
 use crate::words;
 
 /// What memory is for.

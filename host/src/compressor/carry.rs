@@ -1,11 +1,10 @@
 //! What a compressor keeps, carried to one of other tensors.
 
-use super::algorithm::Owner;
-use super::error::SavedError;
+use super::owner::Owner;
 use super::part::{Method, Part};
 use super::undo::LastStep;
 use super::{Compressor, planes};
-use crate::error::Error;
+use crate::error::{Error, SavedError};
 use crate::low_rank::LowRankState;
 
 impl Compressor {

@@ -1,12 +1,12 @@
 //! Factors through a quantizer: how each is encoded.
 
 use crate::entropy::Packing;
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::model::{Layout, ModelPlan};
 use crate::plan::{Limits, Side, Table};
 use crate::recipe::Recipe;
+use crate::wire::Entropy;
 
 /// How the factors of a part are encoded: those of each matrix in a payload of their own, so that none shares a scale,
 /// or a NaN, with another's.

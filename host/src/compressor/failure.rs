@@ -1,8 +1,7 @@
 //! Who knows of a failure within a step.
 
-use super::error::ExchangeError;
 use super::mean::PIECE;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::plan::NonFinite;
 use crate::threads;
 

@@ -1,7 +1,6 @@
 //! What a rank sends in a step: the step, then its payloads, each behind its length.
 
-use super::error::ExchangeError;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::wire::{CHECKSUM_AT, HEADER_BYTES};
 
 /// Bytes in front of the first payload: magic, version, kind, two zeros, step, the model's checksum, the digest of the

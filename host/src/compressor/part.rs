@@ -4,30 +4,29 @@ use std::ops::Range;
 
 use gradwire_kernels::arith::float::accumulate;
 
-use super::algorithm::Owner;
-use super::error::ExchangeError;
 use super::factors::Factors;
 use super::failure::not_finite;
 use super::frame::Writer;
+use super::owner::Owner;
 use super::planes::{Held, Sides};
 use super::policy::Tensor;
+use crate::backend::cpu::Cpu;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
 use crate::entropy::Packing;
-use crate::entropy::table::Entropy;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, RecipeError};
 use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::model::{Layout, ModelPlan, TensorSpan};
 use crate::plan::{DecodeMode, EncodePlan, Limits, NonFinite};
 use crate::random::RandomK;
-use crate::recipe::{Algorithm, Formed, Recipe, RecipeError};
+use crate::recipe::{Algorithm, Formed, Recipe};
 use crate::rotation::{Rotation, Tiles};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
-use crate::wire::{Payload, PayloadError};
+use crate::wire::{Entropy, Payload, PayloadError};
 use crate::words::{self, zeros};
 
 /// What memory is for.
@@ -303,7 +302,7 @@ impl Part {
             Method::Dense { .. } | Method::Sparse { .. } | Method::Rotated { .. } => return Ok(()),
         };
         let Method::LowRank { state, .. } = &mut self.method else { return Ok(()) };
-        let found = state.not_finite(packed.as_deref().unwrap_or(input));
+        let found = Cpu::default().refused_by_low_rank(state, packed.as_deref().unwrap_or(input));
         let whole = packed.is_none();
         match found?.map(|index| Error::NotFinite { index }) {
             Some(error) => Err(if whole { error } else { self.unpacked(error) }),

@@ -1,8 +1,8 @@
 //! Which tensor of a model has which recipe.
 
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::plan::NonFinite;
-use crate::recipe::{Recipe, RecipeError};
+use crate::recipe::Recipe;
 
 /// A tensor of a model, as a policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! The state of a compressor as bytes, for this number of workers or another.
 
-use super::algorithm::Owner;
-use super::error::{MAGIC, SavedError, VERSION};
+use super::owner::Owner;
 use super::part::Method;
 use super::step::put_back;
 use super::undo::LastStep;
 use super::{Compressor, planes};
 use crate::codec::powersgd::Matrix;
-use crate::error::Error;
+use crate::error::{Error, SAVED_MAGIC as MAGIC, SAVED_VERSION as VERSION, SavedError};
 use crate::low_rank::LowRankState;
 use crate::recipe::{Algorithm, Recipe};
 

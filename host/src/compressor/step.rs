@@ -2,7 +2,6 @@
 
 use super::algorithm::{self, tell};
 use super::bound;
-use super::error::ExchangeError;
 use super::ground::{Ground, Host, Own};
 use super::mean;
 use super::part::{Method, Part, Received};
@@ -13,7 +12,7 @@ use super::{Compressor, Whole};
 use super::{failure, frame};
 use crate::collective::Collective;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::low_rank::LowRankState;
 use crate::model::TensorSpan;
 use crate::plan::NonFinite;

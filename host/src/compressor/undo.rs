@@ -1,9 +1,8 @@
 //! A step that is taken back.
 
 use super::Compressor;
-use super::error::ExchangeError;
 use super::part::{Method, Part};
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::low_rank::Step as FactorStep;
 
 /// What the last step has replaced, and memory beside it does not hold.

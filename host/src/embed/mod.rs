@@ -23,11 +23,21 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod low_rank;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod measure;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod memory;
 mod pieces;
+mod random;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod rotation;
+mod sparse;
 mod work;
 
+pub use self::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::measure::Measure;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use self::memory::DeviceMemory;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -35,13 +45,16 @@ pub(crate) use self::memory::{ops, queue};
 pub use self::pieces::{Access, Piece};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::pieces::{by_role, used};
+pub use self::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::rotation::{Cosine, Tiling, Turn, TurnBuffers};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::sparse::Put;
+pub use self::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 pub use self::work::{
     Checked, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel, WithTable, Work,
 };
 pub(crate) use self::work::{present, residual, sealed};
-pub use crate::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
-pub use crate::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
-pub use crate::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 
 use crate::error::Error;
 use crate::plan::{ALIGNMENT, DecodePlan, EncodePlan, STATUS_BYTES, refuse_not_finite};

@@ -1,18 +1,16 @@
 //! What a backend does with the codes of a payload.
 
 use super::passes::Layout;
-use super::table::Entropy;
-use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::Role;
 use crate::session::Sessions;
 use crate::view::PayloadView;
-use crate::wire::{HEADER_BYTES, Header, Payload};
+use crate::wire::{Entropy, HEADER_BYTES, Header, Payload};
 use crate::words::zeros;
 
 /// What room is asked for.
-const PAYLOAD: &str = "a payload";
+pub(crate) const PAYLOAD: &str = "a payload";
 
 /// Packed codes: the table, in whole words, and the words of the units.
 pub(crate) struct Packed {
@@ -32,7 +30,7 @@ pub(crate) trait Packs {
 }
 
 /// Refuses codes that cannot be packed so.
-pub(super) fn check(header: &Header, entropy: Entropy) -> Result<(), Error> {
+pub(crate) fn check(header: &Header, entropy: Entropy) -> Result<(), Error> {
     let (codec, bits) = (header.codec(), header.bits());
     if entropy.fits(codec, bits, header.levels()) {
         return Ok(());
@@ -58,14 +56,14 @@ pub(crate) fn pack(
 }
 
 /// A copy of a payload.
-pub(super) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
+pub(crate) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
     let mut bytes = zeros(payload.as_bytes().len() as u64, PAYLOAD)?;
     bytes.copy_from_slice(payload.as_bytes());
     Ok(Payload::seal(*payload.header(), bytes))
 }
 
 /// The payload with these codes in the place of its own.
-pub(super) fn packed_payload(payload: &PayloadView<'_>, entropy: Entropy, packed: &Packed) -> Result<Payload, Error> {
+pub(crate) fn packed_payload(payload: &PayloadView<'_>, entropy: Entropy, packed: &Packed) -> Result<Payload, Error> {
     let header = Header { entropy, words: packed.words, ..*payload.header() };
     let (mut bytes, codes_at) = front(&header, payload)?;
     bytes[codes_at..].copy_from_slice(&packed.bytes);
@@ -74,7 +72,7 @@ pub(super) fn packed_payload(payload: &PayloadView<'_>, entropy: Entropy, packed
 
 /// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those
 /// begin.
-pub(super) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
+pub(crate) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
     let mut bytes = zeros(header.payload_bytes(), PAYLOAD)?;
     let codes_at = HEADER_BYTES + payload.scalars().len();
     bytes[HEADER_BYTES..codes_at].copy_from_slice(payload.scalars());
@@ -97,7 +95,7 @@ pub(crate) fn unpack(engine: &(impl Packs + ?Sized), payload: &PayloadView<'_>) 
 ///
 /// # Errors
 /// [`Error::Backend`] where no codes are packed in so many words: the device's memory or its arithmetic is at fault.
-pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, entropy: Entropy, words: u32) -> Result<u64, Error> {
+pub(crate) fn bytes_of_total(kind: BackendKind, header: &Header, entropy: Entropy, words: u32) -> Result<u64, Error> {
     let (n, total) = (header.elements(), u64::from(words));
     if (entropy.least_words(n)..=entropy.most_words(n, header.bits())).contains(&total) {
         return Ok(entropy.table_bytes(n) + 4 * total);
@@ -110,7 +108,7 @@ pub(super) fn bytes_of_total(kind: BackendKind, header: &Header, entropy: Entrop
 ///
 /// # Errors
 /// As [`bytes_of_total`].
-pub(super) fn agreed(
+pub(crate) fn agreed(
     kind: BackendKind,
     header: &Header,
     entropy: Entropy,
@@ -130,32 +128,6 @@ fn faulty(backend: BackendKind, words: u64, found: &str) -> Error {
          `cargo xtask verify` on it, and pack on the CPU meanwhile"
     );
     Error::Backend { backend, reason }
-}
-
-impl Packs for Cpu {
-    fn pack_codes(&self, header: &Header, entropy: Entropy, codes: &[u8]) -> Result<Packed, Error> {
-        let (table, runs) = self.pack_units(entropy, header.bits(), codes)?;
-        let words_at = entropy.table_bytes(header.elements());
-        let all = runs.iter().map(|run| run.len() as u64).sum::<u64>();
-        let mut bytes = zeros(words_at + all, PAYLOAD)?;
-        bytes[..table.len()].copy_from_slice(&table);
-        let mut rest = &mut bytes[words_at as usize..];
-        for run in &runs {
-            let (own, behind) = rest.split_at_mut(run.len());
-            own.copy_from_slice(run);
-            rest = behind;
-        }
-        // At most 2^31: 256 words for each of 2^23 units.
-        Ok(Packed { bytes, words: (all / 4) as u32 })
-    }
-
-    fn unpack_codes(&self, header: &Header, packed: &[u8], codes: &mut [u8]) -> Result<(), Error> {
-        let (n, entropy) = (header.elements(), header.entropy());
-        let (table, words) = packed.split_at(entropy.table_bytes(n) as usize);
-        let table = &table[..(entropy.units(n) * entropy.entry_bytes()) as usize];
-        self.unpack_units(entropy, header.bits(), table, words, codes);
-        Ok(())
-    }
 }
 
 /// The kernels take the table on trust; a payload's was checked when it was read.

@@ -2,10 +2,9 @@
 
 use super::engine::check;
 use super::passes::Layout;
-use super::table::Entropy;
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Sizes};
-use crate::wire::Header;
+use crate::wire::{Entropy, Header};
 
 /// How the codes of payloads with one header are packed in a session, and unpacked: what
 /// [`Device::pack`](crate::Device::pack) and [`Device::unpack`](crate::Device::unpack) run on a GPU.

@@ -4,13 +4,12 @@ use gradwire_kernels::arith::elias::BLOCK_UNITS;
 use gradwire_kernels::arith::pack::UNIT;
 use gradwire_kernels::params::{EntropyParams, THREADS};
 
-use super::table::Entropy;
 use crate::plan::{Bindings, Kernel, Params, Pass, STATUS_BYTES, Sizes, Span};
-use crate::wire::Header;
+use crate::wire::{Entropy, Header};
 
 /// Where the packed codes and those of fixed width lie, and what lies between passes.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     entropy: Entropy,
     params: EntropyParams,
     groups: u32,
@@ -19,7 +18,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// For codes of a payload's header, which may be packed or not; there is at least one code, and a way to pack it.
-    pub(super) fn new(header: &Header, entropy: Entropy) -> Self {
+    pub(crate) fn new(header: &Header, entropy: Entropy) -> Self {
         let (n, bits) = (header.elements(), header.bits());
         let (units, table) = (entropy.units(n), entropy.table_bytes(n));
         // 2^23 units at most.
@@ -45,13 +44,13 @@ impl Layout {
     }
 
     /// Bytes of each buffer of a session.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(crate) fn sizes(&self) -> Sizes {
         let b = &self.bindings;
         Sizes([0, 0, 0, b.codes.bytes, b.workspace.bytes, b.status.bytes, 0, 0, b.values.bytes])
     }
 
     /// Codes to packed ones; the first word of the status becomes the number of words after the table.
-    pub(super) fn pack(&self) -> [Pass; 3] {
+    pub(crate) fn pack(&self) -> [Pass; 3] {
         let [measure, write] = match self.entropy {
             Entropy::Base3 => [Kernel::Base3Measure, Kernel::Base3Write],
             Entropy::Delta => [Kernel::DeltaMeasure, Kernel::DeltaWrite],
@@ -62,7 +61,7 @@ impl Layout {
     }
 
     /// Packed codes to codes.
-    pub(super) fn unpack(&self) -> [Pass; 3] {
+    pub(crate) fn unpack(&self) -> [Pass; 3] {
         let read = match self.entropy {
             Entropy::Base3 => Kernel::Base3Read,
             Entropy::Delta => Kernel::DeltaRead,

@@ -6,9 +6,8 @@ use gradwire_kernels::arith::powersgd::usable;
 
 use super::LowRankState;
 use super::outcome::{Fate, Outcome};
-use super::state_error::{MAGIC, StateError, VERSION};
 use crate::codec::powersgd::PowerSgd;
-use crate::error::Error;
+use crate::error::{Error, STATE_MAGIC as MAGIC, STATE_VERSION as VERSION, StateError};
 use crate::plan::{Part, Side, Table};
 use crate::seed::Seed;
 
@@ -136,7 +135,7 @@ impl LowRankState {
     }
 
     /// Refuses what [`LowRankState::read_numbers`] refuses, of numbers that came from a device's memory.
-    pub(super) fn check_numbers(&self) -> Result<(), StateError> {
+    pub(crate) fn check_numbers(&self) -> Result<(), StateError> {
         let kept = if self.codec.feedback() { &self.sums[..] } else { &[] };
         if let Some(index) = kept.iter().position(|sum| !sum.is_finite()) {
             return Err(StateError::NotFinite { index: index as u64 });

@@ -22,7 +22,7 @@ impl LowRankState {
     ///
     /// # Errors
     /// [`Error::Backend`] if it cannot be had.
-    pub(super) fn reserve_work(&mut self, gradient: Gradient<'_>) -> Result<(), Error> {
+    pub(crate) fn reserve_work(&mut self, gradient: Gradient<'_>) -> Result<(), Error> {
         let odd = self.plain_odd(gradient).count();
         let Self { work: StepFactors { left, right, odd: sent }, left: kept_left, right: kept_right, .. } = self;
         reserve(left, kept_left.len())?;
@@ -32,7 +32,7 @@ impl LowRankState {
 
     /// Fills the step's factors: that of the side it starts from is the last step's, yet to be made orthonormal; that
     /// of the other is zeros.
-    pub(super) fn start_work(&mut self) {
+    pub(crate) fn start_work(&mut self) {
         self.work.clear();
         for (side, kept) in [(Side::Left, &self.left), (Side::Right, &self.right)] {
             let factors = self.work.factors(side);
@@ -45,7 +45,7 @@ impl LowRankState {
     }
 
     /// Takes the factors of a side from what was all-reduced. One with an entry that cannot be used poisons its matrix.
-    pub(super) fn take_reduced(&mut self, side: Side, reduced: &[f32]) {
+    pub(crate) fn take_reduced(&mut self, side: Side, reduced: &[f32]) {
         let Self { table, work, poisoned, .. } = self;
         let mine = table.split_padded(side, work.factors(side));
         for (((index, part), from), to) in table.compressed().zip(table.split(side, reduced)).zip(mine) {
@@ -59,7 +59,7 @@ impl LowRankState {
     }
 
     /// Ends the step: its factors become the state's, but those of poisoned matrices, of which nothing was sent.
-    pub(super) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         let feedback = self.codec.feedback();
         let Self { table, work, poisoned, sent, fates, sums, .. } = self;
         for (index, part) in table.compressed() {

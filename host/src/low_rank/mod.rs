@@ -1,26 +1,20 @@
 //! Low-rank compression: the table of a model's matrices, the state that is kept from step to step, and the steps.
 
-#[cfg(feature = "wgpu")]
-mod asynchronous;
-mod bytes;
-mod commit;
-mod device;
-mod embed;
-mod engine;
-mod factors;
-mod outcome;
-mod passes;
-mod plain;
-mod resident;
-mod run;
-mod start;
-mod state;
-mod state_error;
+pub(crate) mod bytes;
+pub(crate) mod calls;
+pub(crate) mod commit;
+pub(crate) mod engine;
+pub(crate) mod factors;
+pub(crate) mod outcome;
+pub(crate) mod passes;
+pub(crate) mod plain;
+pub(crate) mod resident;
+pub(crate) mod run;
+pub(crate) mod start;
+pub(crate) mod state;
 
-pub use self::embed::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
 pub(crate) use self::engine::LowRank;
 pub use self::outcome::Outcome;
 pub use self::resident::ResidentLowRank;
 pub use self::state::LowRankState;
 pub(crate) use self::state::Step;
-pub use self::state_error::StateError;

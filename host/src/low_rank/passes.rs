@@ -21,36 +21,36 @@ const MOST_WORDS: u64 = 1 << 32;
 
 /// Where things are in the workspace, in words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) tiles: u64,
-    pub(super) plain_tiles: u64,
-    pub(super) marks: u64,
+pub(crate) struct Layout {
+    pub(crate) tiles: u64,
+    pub(crate) plain_tiles: u64,
+    pub(crate) marks: u64,
     /// How many steps were finished, two words.
-    pub(super) steps: u64,
+    pub(crate) steps: u64,
     /// The factors that the last finished step ended with: left, right.
-    pub(super) kept: [u64; 2],
+    pub(crate) kept: [u64; 2],
     /// This rank's own last factor as it was sent, by its side, padded as `kept` is; empty unless it is kept.
-    pub(super) own: [u64; 2],
+    pub(crate) own: [u64; 2],
     /// Those of the step under way.
-    pub(super) work: [u64; 2],
+    pub(crate) work: [u64; 2],
     /// Tensors that are not compressed wait here to be sent. What is from here on may hold anything between steps.
-    pub(super) plain: u64,
+    pub(crate) plain: u64,
     /// What the tiles leave of a product, and before that, what the blocks leave that share a factor: the products of
     /// its columns over their rows.
-    pub(super) shares: u64,
+    pub(crate) shares: u64,
     /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind
     /// as their workspace, since a dispatch may not bind a word twice.
-    pub(super) status: u64,
-    pub(super) words: u64,
+    pub(crate) status: u64,
+    pub(crate) words: u64,
 }
 
 /// How a step begins whose state is on the device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(crate) struct Start {
     /// The step has one round.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
     /// Nothing is to be formed where an element is not finite.
-    pub(super) guarded: bool,
+    pub(crate) guarded: bool,
 }
 
 /// A tile of a matrix, and the elements of all of the matrix's tiles beside it.
@@ -62,17 +62,17 @@ struct Tile {
 
 /// How a device does the steps of PowerSGD for the gradients of a model.
 #[derive(Clone, Debug)]
-pub(super) struct LowRankPlan {
+pub(crate) struct LowRankPlan {
     /// The table, and the list of tiles at its place.
-    pub(super) table: Vec<u32>,
-    pub(super) layout: Layout,
+    pub(crate) table: Vec<u32>,
+    pub(crate) layout: Layout,
     matrices: u64,
     /// Tensors of the table: the matrices, and where the state is on the device, the others behind them.
     tensors: u64,
     /// Whether the state is on the device.
     resident: bool,
     /// Whether what was sent is this rank's own last factor, and not the mean.
-    pub(super) keeps_own: bool,
+    pub(crate) keeps_own: bool,
     rank: u64,
     elements: u64,
     dtype: Dtype,
@@ -87,7 +87,7 @@ pub(super) struct LowRankPlan {
     /// Workgroups that share the left and the right factors while columns are made orthonormal, where several do.
     blocks: [u64; 2],
     /// Entries of left and of right factors as they are sent.
-    pub(super) sent: [u64; 2],
+    pub(crate) sent: [u64; 2],
 }
 
 fn tiles_of(entries: usize) -> u64 {
@@ -100,13 +100,13 @@ fn aligned(words: u64) -> u64 {
 
 impl LowRankPlan {
     /// `resident`: the state is on the device, that of tensors that are not compressed with it.
-    pub(super) fn new(table: &Table, dtype: Dtype, feedback: bool, resident: bool) -> Self {
+    pub(crate) fn new(table: &Table, dtype: Dtype, feedback: bool, resident: bool) -> Self {
         Self::make(table, dtype, feedback, [resident, false])
     }
 
     /// Where the state is on the device, and what a rank keeps is what it has not sent itself.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(super) fn with_own(table: &Table, dtype: Dtype, feedback: bool) -> Self {
+    pub(crate) fn with_own(table: &Table, dtype: Dtype, feedback: bool) -> Self {
         Self::make(table, dtype, feedback, [true, feedback])
     }
 
@@ -211,7 +211,7 @@ impl LowRankPlan {
     }
 
     /// Whether there is nothing to do: no matrix is compressed, and nothing else is the device's.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tensors == 0
     }
 
@@ -221,7 +221,7 @@ impl LowRankPlan {
     }
 
     /// Bytes of each buffer.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(crate) fn sizes(&self) -> Sizes {
         let input = (self.elements * self.dtype.bytes() as u64).next_multiple_of(4);
         let (workspace, values) = (4 * self.layout.words, 4 * (self.sent[0].max(self.sent[1]) + self.plain));
         Sizes([input, 4 * self.elements, 0, 0, workspace, STATUS_BYTES, 4 * self.elements, 0, values])
@@ -229,7 +229,7 @@ impl LowRankPlan {
 
     /// The passes that tell in the status where gradient + residual is first not finite. `known` is the side that the
     /// last step ended with.
-    pub(super) fn scan(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    pub(crate) fn scan(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         let status = Span { offset: 0, bytes: STATUS_BYTES };
         let bindings = Bindings { status, ..Bindings::default() };
@@ -242,7 +242,7 @@ impl LowRankPlan {
 
     /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their
     /// product.
-    pub(super) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    pub(crate) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         self.seeded(&mut passes, known, stream, 0, limits);
         self.form(&mut passes, known, 0, limits)?;
@@ -250,7 +250,7 @@ impl LowRankPlan {
     }
 
     /// The same where the state is on the device.
-    pub(super) fn begin_resident(
+    pub(crate) fn begin_resident(
         &self,
         known: Side,
         stream: Stream,
@@ -289,7 +289,7 @@ impl LowRankPlan {
     }
 
     /// The passes between two all-reduces: the known factor, taken and made orthonormal, and the product.
-    pub(super) fn advance(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    pub(crate) fn advance(&self, known: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         let flags = low_rank_flags::TAKE | low_rank_flags::ORTHONORMAL;
         self.factors(&mut passes, known, self.base(), flags, limits);
@@ -298,7 +298,7 @@ impl LowRankPlan {
     }
 
     /// The same where the state is on the device. `is_last`: it is the step's last round.
-    pub(super) fn advance_resident(&self, known: Side, is_last: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    pub(crate) fn advance_resident(&self, known: Side, is_last: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.advance(known, limits)?;
         if is_last {
             self.over_plain(&mut passes, low_rank_flags::SEND, known.other(), limits)?;
@@ -308,7 +308,7 @@ impl LowRankPlan {
 
     /// The passes of a step's end: the last factor, taken, and L R^T. Where the state is on the device, it becomes that
     /// after the step.
-    pub(super) fn finish(&self, last: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
+    pub(crate) fn finish(&self, last: Side, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         let mut flags = low_rank_flags::TAKE;
         if self.resident {
@@ -324,7 +324,7 @@ impl LowRankPlan {
     }
 
     /// Checks that all words are reached by 32-bit numbers of them.
-    pub(super) fn check_words(&self) -> Result<(), Error> {
+    pub(crate) fn check_words(&self) -> Result<(), Error> {
         if self.layout.words > MOST_WORDS {
             let (found, needed) = (MOST_WORDS, self.layout.words);
             return Err(Error::Limit { limit: "words of PowerSGD's workspace on a device", found, needed });

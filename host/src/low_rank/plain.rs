@@ -14,7 +14,7 @@ const TOGETHER: usize = 64;
 impl LowRankState {
     /// Adds the gradient to what waits. An element of which the sum is not finite is sent as it is, and what waited
     /// goes on waiting.
-    pub(super) fn form_plain(&mut self, gradient: Gradient<'_>) {
+    pub(crate) fn form_plain(&mut self, gradient: Gradient<'_>) {
         let feedback = self.codec.feedback();
         for (part, sent) in self.table.parts.iter().zip(&self.sent).filter(|(part, _)| !part.compressed) {
             let place = part.first..part.first + part.elements();
@@ -31,12 +31,12 @@ impl LowRankState {
     }
 
     /// The first element of which the sum is not finite.
-    pub(super) fn plain_not_finite(&self, gradient: Gradient<'_>) -> Option<u64> {
+    pub(crate) fn plain_not_finite(&self, gradient: Gradient<'_>) -> Option<u64> {
         self.plain_odd(gradient).next()
     }
 
     /// The elements of which the sum is not finite.
-    pub(super) fn plain_odd(&self, gradient: Gradient<'_>) -> impl Iterator<Item = u64> {
+    pub(crate) fn plain_odd(&self, gradient: Gradient<'_>) -> impl Iterator<Item = u64> {
         let feedback = self.codec.feedback();
         let widened = move |i: usize| match gradient {
             Gradient::F32(x) => x[i],
@@ -53,7 +53,7 @@ impl LowRankState {
     }
 
     /// Writes them behind the last factor; `plain` is empty in the other rounds.
-    pub(super) fn write_plain(&self, mut plain: &mut [f32]) {
+    pub(crate) fn write_plain(&self, mut plain: &mut [f32]) {
         if plain.is_empty() {
             return;
         }
@@ -70,7 +70,7 @@ impl LowRankState {
 
     /// Takes their means, into the output. An element whose mean is not finite was not sent: it waits, unless another
     /// did so a short while ago.
-    pub(super) fn finish_plain(&mut self, mut means: &[f32], output: &mut [f32]) {
+    pub(crate) fn finish_plain(&mut self, mut means: &[f32], output: &mut [f32]) {
         let feedback = self.codec.feedback();
         for (index, part) in self.table.parts.iter().enumerate().filter(|(_, part)| !part.compressed) {
             let (mine, others) = means.split_at(part.elements());

@@ -7,7 +7,7 @@ use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::params::{mark, outcome};
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-use super::device::refuse_unusable;
+use super::calls::refuse_unusable;
 use super::outcome::{Fate, Outcome};
 use super::passes::{LowRankPlan, Start};
 use super::state::LowRankState;

@@ -15,22 +15,22 @@ use crate::session::Sessions;
 use crate::words::little_endian;
 
 /// A phase, as data.
-pub(super) struct Phase<'a> {
-    pub(super) sizes: Sizes,
+pub(crate) struct Phase<'a> {
+    pub(crate) sizes: Sizes,
     /// What a buffer holds before, from a byte on.
-    pub(super) writes: Vec<(Role, u64, Cow<'a, [u8]>)>,
+    pub(crate) writes: Vec<(Role, u64, Cow<'a, [u8]>)>,
     /// Under the policy that refuses what is not finite, what looks for it first and leaves its verdict in the status.
-    pub(super) scan: Vec<Pass>,
-    pub(super) passes: Vec<Pass>,
+    pub(crate) scan: Vec<Pass>,
+    pub(crate) passes: Vec<Pass>,
     /// What is read afterwards: the first byte, and how many words.
-    pub(super) reads: Vec<(Role, u64, usize)>,
+    pub(crate) reads: Vec<(Role, u64, usize)>,
 }
 
 /// What was read, in the order of [`Phase::reads`].
-pub(super) type Answers = Vec<Vec<u32>>;
+pub(crate) type Answers = Vec<Vec<u32>>;
 
 /// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
-pub(super) fn run_phase(on: &impl Sessions, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
+pub(crate) fn run_phase(on: &impl Sessions, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
     let mut session = on.session(phase.sizes)?;
     phase.writes.iter().try_for_each(|(role, at, bytes)| session.write(*role, *at, bytes))?;
     if !phase.scan.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn run_phase(on: &impl Sessions, phase: &Phase<'_>, odd: Option<u64>)
 }
 
 /// The verdict, of what a device found and of an element beside it: the first of both.
-pub(super) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error> {
+pub(crate) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error> {
     match (status.map_or(Ok(()), refuse_not_finite), odd) {
         (Err(Error::NotFinite { index }), Some(odd)) => Err(Error::NotFinite { index: index.min(odd) }),
         (Ok(()), Some(index)) => Err(Error::NotFinite { index }),
@@ -61,7 +61,7 @@ pub(super) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error
 impl LowRankState {
     /// What makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the
     /// compressed matrices, and multiplies. `None` where there are none.
-    pub(super) fn begin_phase<'a>(
+    pub(crate) fn begin_phase<'a>(
         &'a self,
         gradient: Gradient<'a>,
         known: Side,
@@ -90,7 +90,7 @@ impl LowRankState {
     }
 
     /// Takes what [`LowRankState::begin_phase`] came to.
-    pub(super) fn end_begin(&mut self, answers: &Answers, input: &mut [f32], sent: &mut [f32]) {
+    pub(crate) fn end_begin(&mut self, answers: &Answers, input: &mut [f32], sent: &mut [f32]) {
         let [factor, product, sums @ ..] = &answers[..] else { return };
         for (run, sums) in runs(&self.table).into_iter().zip(sums) {
             self.sums[run].copy_from_slice(bytemuck::cast_slice(sums));
@@ -101,7 +101,7 @@ impl LowRankState {
 
     /// What takes the step's factors of the side `known`, makes them orthonormal, and multiplies what was formed by
     /// them.
-    pub(super) fn advance_phase<'a>(
+    pub(crate) fn advance_phase<'a>(
         &'a self,
         reduced: &'a [f32],
         known: Side,
@@ -129,14 +129,14 @@ impl LowRankState {
     }
 
     /// Takes what [`LowRankState::advance_phase`] came to.
-    pub(super) fn end_advance(&mut self, answers: &Answers, known: Side, sent: &mut [f32]) {
+    pub(crate) fn end_advance(&mut self, answers: &Answers, known: Side, sent: &mut [f32]) {
         let [taken, marks, product] = &answers[..] else { return };
         self.take(known, taken, marks);
         sent.copy_from_slice(bytemuck::cast_slice(product));
     }
 
     /// What takes the step's last factors, and writes L R^T of the compressed matrices.
-    pub(super) fn finish_phase<'a>(
+    pub(crate) fn finish_phase<'a>(
         &'a self,
         reduced: &'a [f32],
         last: Side,
@@ -160,7 +160,7 @@ impl LowRankState {
     }
 
     /// Takes what [`LowRankState::finish_phase`] came to.
-    pub(super) fn end_finish(&mut self, answers: &Answers, last: Side, output: &mut [f32]) {
+    pub(crate) fn end_finish(&mut self, answers: &Answers, last: Side, output: &mut [f32]) {
         let [taken, marks, written @ ..] = &answers[..] else { return };
         self.take(last, taken, marks);
         for (run, values) in runs(&self.table).into_iter().zip(written) {

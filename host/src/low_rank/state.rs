@@ -353,7 +353,7 @@ impl LowRankState {
     }
 
     /// Does a whole step, and where that fails leaves the state as it was. A step that was under way before stays so.
-    pub(super) fn attempt<E: From<Error>>(&mut self, step: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn attempt<E: From<Error>>(&mut self, step: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.expect_idle("begin_low_rank")?;
         let before = &mut self.before.0;
         if before.len() != self.sums.len() {
@@ -378,7 +378,7 @@ impl LowRankState {
 
     /// Moves the residual to `before`, for a whole step alone, and says whether it did. Whoever calls it goes on to
     /// write the sums of every compressed matrix from there; those of the other tensors are copied back.
-    pub(super) fn move_aside(&mut self) -> bool {
+    pub(crate) fn move_aside(&mut self) -> bool {
         if !self.takes_keep() {
             return false;
         }
@@ -392,7 +392,7 @@ impl LowRankState {
     }
 
     /// Copies the residual to `before`, for a whole step alone.
-    pub(super) fn copy_aside(&mut self) {
+    pub(crate) fn copy_aside(&mut self) {
         if self.takes_keep() {
             let pieces = threads::chunks_mut(&mut self.before.0, COPIED).zip(threads::chunks(&self.sums, COPIED));
             pieces.for_each(|(to, from)| to.copy_from_slice(from));

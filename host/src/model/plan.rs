@@ -250,7 +250,7 @@ impl ModelPlan {
     ///
     /// # Errors
     /// [`Error::Length`] for more or fewer payloads than tensors; [`Error::Other`] for one that does not fit.
-    pub(super) fn check_payloads(&self, payloads: &[impl AsPayload]) -> Result<(), Error> {
+    pub(crate) fn check_payloads(&self, payloads: &[impl AsPayload]) -> Result<(), Error> {
         Error::expect_len("list of payloads", "of them", payloads.len(), self.tensors.len() as u64)?;
         for (index, (plan, payload)) in self.tensors.iter().zip(payloads).enumerate() {
             if let Some(what) = plan.header().difference(payload.as_payload().header()) {
@@ -380,7 +380,7 @@ impl ModelPlan {
     }
 
     /// The policy for elements that are not finite.
-    pub(super) fn non_finite(&self) -> NonFinite {
+    pub(crate) fn non_finite(&self) -> NonFinite {
         if self.is_guarded() { NonFinite::Error } else { NonFinite::Propagate }
     }
 }

@@ -12,7 +12,7 @@ const STATISTIC_WORDS: u32 = 2;
 
 /// The tensors that have elements, as the table names them behind its items.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Whole {
+pub(crate) struct Whole {
     table_word: u32,
     tensors: u32,
     words: u32,
@@ -21,7 +21,7 @@ pub(super) struct Whole {
 impl Whole {
     /// Adds the tensors of these items, which lie one tensor behind the other, to the table, and tells the items where
     /// their tensor's statistic will be.
-    pub(super) fn new(codec: CodecId, items: &[Item], table: &mut Vec<u32>) -> Self {
+    pub(crate) fn new(codec: CodecId, items: &[Item], table: &mut Vec<u32>) -> Self {
         let partial_words = codec.partial_words();
         let table_word = table.len() as u32;
         let mut statistic = whole::PARTIALS + items.len() as u32 * partial_words;
@@ -46,22 +46,22 @@ impl Whole {
     }
 
     /// The word of the table at which the tensors begin.
-    pub(super) fn table_word(&self) -> u32 {
+    pub(crate) fn table_word(&self) -> u32 {
         self.table_word
     }
 
     /// Bytes of the status, the partial statistics and the folded ones; none where no tensor has an element.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         if self.tensors > 0 { u64::from(self.words) * 4 } else { 0 }
     }
 
     /// All of them.
-    pub(super) fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         Span { offset: 0, bytes: self.bytes() }
     }
 
     /// The launches that fold: the first tensor of each, and how many it takes.
-    pub(super) fn launches(&self, groups: u32) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn launches(&self, groups: u32) -> impl Iterator<Item = (u32, u32)> {
         let most = groups.max(1);
         (0..self.tensors).step_by(most as usize).map(move |first| (first, most.min(self.tensors - first)))
     }

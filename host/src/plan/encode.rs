@@ -10,12 +10,11 @@ use gradwire_kernels::params::{EncodeParams, SPAN, encode_flags};
 use super::policy::NonFinite;
 use super::role::Sizes;
 use super::{ALIGNMENT, Bindings, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
-use crate::wire::{Bucket, CodecId, HEADER_BYTES, Header};
+use crate::wire::{Bucket, CodecId, Entropy, HEADER_BYTES, Header};
 
 /// The final statistic's room at the front of the workspace.
 const FINAL_BYTES: u64 = ALIGNMENT;

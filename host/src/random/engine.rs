@@ -1,11 +1,9 @@
 //! Entries that a seed draws, on each backend.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use gradwire_kernels::arith::memory::rest;
 use gradwire_kernels::params::{RandomParams, random_flags};
 
 use super::passes;
-use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::plan::{Kernel, Role, Sizes};
 use crate::session::Sessions;
@@ -20,23 +18,6 @@ pub(crate) trait Random {
 
     /// Puts values in the places of the entries.
     fn spread(&self, params: &RandomParams, values: &[f32], output: &mut [f32]) -> Result<(), Error>;
-}
-
-impl Random for Cpu {
-    fn gather(&self, params: &RandomParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        self.random_gather(params, input, output);
-        Ok(())
-    }
-
-    fn take(&self, params: &RandomParams, sums: &mut [f32], output: &mut [f32]) -> Result<(), Error> {
-        self.random_gather(params, sums, output);
-        let factor = f32::from_bits(params.factor);
-        self.random_scatter(params, output, sums, |place, sent| *place = rest(*place, sent, factor))
-    }
-
-    fn spread(&self, params: &RandomParams, values: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        self.random_spread(params, values, output)
-    }
 }
 
 impl<T: Sessions> Random for T {

@@ -1,7 +1,6 @@
 //! Recipes: what becomes of a gradient, stage by stage.
 
 mod algorithm;
-mod error;
 mod memory;
 mod methods;
 mod near;
@@ -10,7 +9,6 @@ mod quantize;
 mod text;
 
 pub use self::algorithm::Algorithm;
-pub use self::error::RecipeError;
 pub(crate) use self::memory::Formed;
 pub use self::memory::{Memory, Shift};
 pub use self::methods::Method;
@@ -19,13 +17,13 @@ pub use self::quantize::Quantize;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::quantizer::Quantizer;
 use crate::codec::topk::{Keep, TopK, Values};
-use crate::entropy::table::Entropy;
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
 use crate::random::RandomK;
 use crate::rotation::{Dct, Rotation};
+use crate::wire::Entropy;
 
 /// What becomes of a gradient: memory, then selection or factors, then quantization, each with its settings.
 ///

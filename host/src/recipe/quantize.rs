@@ -2,12 +2,11 @@
 
 use super::Recipe;
 use crate::codec::topk::TopK;
-use crate::codec::{Codec, Stage};
-use crate::codec::{Quantizer, quantizers};
-use crate::entropy::table::Entropy;
+use crate::codec::{Codec, Quantizer, Stage, quantizers};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
+use crate::wire::Entropy;
 
 /// How the values that are sent are written.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,16 +9,14 @@ use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
 use crate::codec::estimate::Estimate;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
-use crate::codec::{Quantizer, quantizers};
-use crate::codec::{Sign, Stage};
-use crate::entropy::table::Entropy;
+use crate::codec::{Quantizer, Sign, Stage, quantizers};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::random::RandomK;
 use crate::rotation::{Dct, Rotation};
-use crate::wire::CodecId;
+use crate::wire::{CodecId, Entropy};
 
 /// What may stand where a stage does, behind none and the quantizers.
 const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, sparse, vote, ef, noef, ef21, \

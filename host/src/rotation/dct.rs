@@ -115,7 +115,7 @@ impl Dct {
     }
 
     /// The parameters of a tensor of `n` elements.
-    pub(super) fn params(self, n: u64, inverse: bool) -> Result<DctParams, Error> {
+    pub(crate) fn params(self, n: u64, inverse: bool) -> Result<DctParams, Error> {
         if !self.side.is_power_of_two() || !(2..=64).contains(&self.side) {
             let allowed = "a side that is a power of two from 2 to 64";
             return Err(Error::Setting { what: "the block of a cosine transform", got: self.side as f64, allowed });
@@ -129,7 +129,7 @@ impl Dct {
 }
 
 /// The passes that transform from the input into the output, within a device's limits.
-pub(super) fn passes(whole: &DctParams, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(crate) fn passes(whole: &DctParams, limits: &Limits) -> Result<Vec<Pass>, Error> {
     let n = u64::from(whole.n);
     if n == 0 {
         return Ok(Vec::new());

@@ -4,7 +4,6 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use gradwire_kernels::params::{DctParams, RotateParams};
 
 use super::{dct, passes};
-use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::plan::{Pass, Role, Sizes};
 use crate::session::Sessions;
@@ -16,18 +15,6 @@ pub(crate) trait Rotate {
 
     /// Transforms the input into the output, which is as long, by cosines.
     fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error>;
-}
-
-impl Rotate for Cpu {
-    fn rotate(&self, params: &RotateParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        self.rotate_rows(params, input, output);
-        Ok(())
-    }
-
-    fn dct(&self, params: &DctParams, input: &[f32], output: &mut [f32]) -> Result<(), Error> {
-        self.dct_blocks(params, input, output);
-        Ok(())
-    }
 }
 
 impl<T: Sessions> Rotate for T {

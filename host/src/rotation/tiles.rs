@@ -138,7 +138,7 @@ const UNIT: u64 = 64;
 
 /// The passes that put tiles one behind the other, or back, each of so many rows of tiles as a device's limits admit.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(super) fn passes(of: &Move, back: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(crate) fn passes(of: &Move, back: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
     // A row of tiles as it lies, with what is right of it, and in the order.
     let (lies, ordered) = (of.side * of.stride, of.side * of.side * of.beside);
     let (most, span) = ((limits.binding_bytes / 4).min(1 << 31), u64::from(DECODE_SPAN));

@@ -1,28 +1,21 @@
 //! What a backend does with entries of a gradient.
 
-use gradwire_kernels::arith::float::{accumulate, canonical};
-use gradwire_kernels::params::EncodeParams;
-
+use super::entries::{ENTRIES, Entries, Source};
 use super::lazy::LazyResidual;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
 use super::select::SelectPlan;
 use super::settle::settle;
-use crate::backend::cpu::{Cpu, ENTRIES, Entries, Source};
 use crate::codec::topk::{Select, SparsePlan};
 use crate::error::Error;
 use crate::plan::{EncodePlan, Role, STATUS_BYTES, Sizes, refuse_not_finite};
-use crate::seed::Seed;
 use crate::session::{Session, Sessions};
 use crate::words::zeros;
 
 /// What the memory of statistics is for, in an error.
-const STATISTICS: &str = "statistics of the gradient";
+pub(crate) const STATISTICS: &str = "statistics of the gradient";
 
 /// What a backend does with a gradient of which a few entries are kept.
 pub(crate) trait Sparse {
-    /// The CPU, if this is it: it selects before it writes any sum.
-    fn cpu(&self) -> Option<&Cpu>;
-
     /// The entries that are kept. Of a source with a residual, gradient + residual is written to `sums`; but zero may
     /// stand where an entry is kept that is sent as it is. On the CPU `sums` may be `None`. If this fails, `sums` may
     /// hold anything.
@@ -61,68 +54,7 @@ pub(crate) trait Late {
     fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error>;
 }
 
-impl Sparse for Cpu {
-    fn cpu(&self) -> Option<&Cpu> {
-        Some(self)
-    }
-
-    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
-        if plan.guarded
-            && let Some(index) = Self::first_not_finite(source)
-        {
-            return Err(Error::NotFinite { index });
-        }
-        let entries = self.largest_of(source, sums, &plan.select)?;
-        let found = entries.bits.len() as u64;
-        match plan.kept() {
-            Some(expected) if found != expected => Err(Error::Changed { expected, found }),
-            _ => Ok(entries),
-        }
-    }
-
-    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error> {
-        let of_plan = |plan: &EncodePlan| {
-            let bytes = plan.statistic_bytes();
-            let mut words = zeros((bytes.end - bytes.start) / 4, STATISTICS)?;
-            let p = EncodeParams { n: source.len() as u32, ..plan.params(Seed::new(0)) };
-            self.statistics(plan.header().codec, &p, source.gradient, source.residual, &mut words);
-            Ok(words)
-        };
-        plans.iter().map(of_plan).collect()
-    }
-
-    /// The entries are gone over anyway.
-    fn late(&self) -> Option<&dyn Late> {
-        None
-    }
-
-    fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
-        residual.materialize();
-        Ok(())
-    }
-
-    fn scatter(&self, indices: &[u32], values: &[f32], weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
-        if weight.is_none() {
-            output.fill(0.0);
-        }
-        for (index, value) in indices.iter().zip(values) {
-            let place = &mut output[*index as usize];
-            *place = weight.map_or_else(|| canonical(*value), |weight| accumulate(*place, weight, *value));
-        }
-        Ok(())
-    }
-
-    fn scatter_sum(&self, payloads: &[(&[u32], &[f32])], weight: f32, output: &mut [f32]) -> Result<(), Error> {
-        output.fill(0.0);
-        payloads.iter().try_for_each(|(indices, values)| self.scatter(indices, values, Some(weight), output))
-    }
-}
-
 impl<T: Sessions> Sparse for T {
-    fn cpu(&self) -> Option<&Cpu> {
-        None
-    }
-
     fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
         let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));

@@ -65,17 +65,17 @@ impl LazyResidual {
     }
 
     /// Sums of which entries were sent that are still in them.
-    pub(super) fn with_pending(sums: Vec<f32>, sent: Vec<Sent>) -> Self {
+    pub(crate) fn with_pending(sums: Vec<f32>, sent: Vec<Sent>) -> Self {
         Self { sums, sent }
     }
 
     /// What is yet to be taken off, of segments that rise.
-    pub(super) fn pending(&self) -> &[Sent] {
+    pub(crate) fn pending(&self) -> &[Sent] {
         &self.sent
     }
 
     /// The residual with what was sent still in it.
-    pub(super) fn sums(&self) -> &[f32] {
+    pub(crate) fn sums(&self) -> &[f32] {
         &self.sums
     }
 

@@ -1,30 +1,21 @@
-//! Sparse payloads: a few entries of a gradient, and what a device does with them.
+//! Sparse payloads: a few entries of a gradient, and the passes that select and scatter them.
 
-#[cfg(feature = "wgpu")]
-mod asynchronous;
-mod device;
-mod embed;
-mod engine;
-mod estimate;
-mod index;
-mod lazy;
-mod passes;
-mod payload;
-mod select;
-mod selection;
-mod settle;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod steps;
+pub(crate) mod engine;
+pub(crate) mod entries;
+pub(crate) mod estimate;
+pub(crate) mod index;
+pub(crate) mod lazy;
+pub(crate) mod passes;
+pub(crate) mod payload;
+pub(crate) mod select;
+pub(crate) mod selection;
+pub(crate) mod settle;
+pub(crate) mod values;
 
-pub use embed::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
-pub(crate) use engine::Sparse;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use estimate::Measure;
-pub use index::IndexFormat;
+pub(crate) use engine::{Late, STATISTICS, Sparse};
+pub(crate) use entries::{ENTRIES, Entries, Source};
 pub use lazy::LazyResidual;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use passes::scan_passes;
-pub use payload::{SparseHeader, SparsePayload, ValueFormat};
+pub use payload::SparsePayload;
 pub use selection::Selection;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use steps::{Put, Selected, SparseSteps, sparse_values};

@@ -12,12 +12,12 @@ use crate::plan::{Bindings, EncodePlan, Kernel, Limits, NonFinite, Params, Pass,
 const ENTRIES: u64 = 64;
 
 /// Whether workgroups of these passes wait for one another.
-pub(super) fn waits(passes: &[Pass]) -> bool {
+pub(crate) fn waits(passes: &[Pass]) -> bool {
     passes.iter().any(|pass| pass.kernel == Kernel::TopKRest)
 }
 
 /// The error that the word stands for in which workgroups leave that they waited in vain.
-pub(super) fn refuse_stuck(word: u32) -> Result<(), Error> {
+pub(crate) fn refuse_stuck(word: u32) -> Result<(), Error> {
     if word == 0 { Ok(()) } else { Err(Error::Stuck) }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn scan_passes(n: usize, dtype: Dtype, feedback: bool, limits: &Limit
     EncodePlan { feedback, ..plan }.finite_scan(limits)
 }
 
-pub(super) fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
+pub(crate) fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
     let mut passes = Vec::new();
     let most = limits.binding_bytes / 4 / ENTRIES * ENTRIES;
     let per_pass = most.min(u64::from(limits.groups) * u64::from(THREADS));

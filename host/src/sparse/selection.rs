@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use super::entries::ENTRIES;
 use super::passes::{refuse_stuck, scan_passes, scatter, waits};
+use super::payload::SparsePayload;
 use super::select::SelectPlan;
-use crate::backend::cpu::ENTRIES;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{ALIGNMENT, Limits, Pass, Role, STATUS_BYTES, Sizes, refuse_not_finite};
 use crate::session::Session;
-use crate::sparse::{SparseHeader, SparsePayload, ValueFormat};
-use crate::wire::PayloadError;
+use crate::wire::{PayloadError, SparseHeader, ValueFormat};
 use crate::words::{copied, from_little_endian, reserved};
 
 /// What [`crate::Device::encode_sparse`] runs on a device, over the buffers of a session, without the payload that the
@@ -126,7 +126,7 @@ impl TopK {
 impl Selection {
     /// The passes of a plan, and where in the workspace they count the entries. `exact` where they leave zeros in the
     /// residual.
-    pub(super) fn of_plan(
+    pub(crate) fn of_plan(
         plan: &SparsePlan,
         feedback: bool,
         exact: bool,
@@ -164,7 +164,7 @@ impl Selection {
 
     /// This one of a threshold, without the passes that write entries.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(super) fn counting(mut self) -> Self {
+    pub(crate) fn counting(mut self) -> Self {
         SelectPlan::keep_counting(&mut self.passes);
         self
     }

@@ -13,7 +13,7 @@ const UNIT: u64 = 64;
 ///
 /// # Errors
 /// [`Error::Limit`] where the limits are too small for a tile or for the table.
-pub(super) fn settle(sent: &[Sent], limits: &Limits) -> Result<(Vec<u32>, Vec<Pass>), Error> {
+pub(crate) fn settle(sent: &[Sent], limits: &Limits) -> Result<(Vec<u32>, Vec<Pass>), Error> {
     let mut table = Vec::with_capacity(sent.len() * segment::WORDS as usize);
     // Elements of each tile, in the order in which the table's segments have them.
     let mut tiles: Vec<(u64, u64)> = Vec::new();

@@ -3,7 +3,6 @@
 use bytemuck::cast_slice_mut;
 
 use super::{UNIT, UNIT_BYTES, passes};
-use crate::backend::cpu::Cpu;
 use crate::error::Error;
 use crate::plan::{Role, Sizes};
 use crate::session::Sessions;
@@ -12,13 +11,6 @@ use crate::session::Sessions;
 pub(crate) trait Vote {
     /// Writes the majority of the codes of at least one payload, all of the output's length.
     fn vote(&self, codes: &[&[u8]], output: &mut [f32]) -> Result<(), Error>;
-}
-
-impl Vote for Cpu {
-    fn vote(&self, codes: &[&[u8]], output: &mut [f32]) -> Result<(), Error> {
-        self.vote_units(codes, output);
-        Ok(())
-    }
 }
 
 impl<T: Sessions> Vote for T {

@@ -1,40 +1,7 @@
 //! The majority of the signs of many payloads.
 
-mod device;
-mod engine;
-
-use gradwire_kernels::params::{SPAN, VoteParams};
+pub(crate) mod engine;
+pub(crate) mod plan;
 
 pub(crate) use self::engine::Vote;
-use crate::error::Error;
-use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
-
-/// Elements of a unit, and bytes of its codes.
-const UNIT: u64 = 256;
-const UNIT_BYTES: u64 = 32;
-
-/// Where the codes of each pass begin in the input, and the passes, within a device's limits. The input of a pass is
-/// that of every payload, one behind the other.
-fn passes(n: u64, payloads: u32, limits: &Limits) -> Result<Vec<Pass>, Error> {
-    let chunk = limits.chunk(4.max(u64::from(payloads).div_ceil(8)), SPAN)?;
-    let (mut passes, mut first, mut at) = (Vec::new(), 0, 0);
-    while first < n {
-        let own = (n - first).min(chunk);
-        let bytes = own.div_ceil(UNIT) * UNIT_BYTES;
-        let params = VoteParams { n: own as u32, payloads, words: (bytes / 4) as u32, reserved: 0 };
-        let all = bytes * u64::from(payloads);
-        passes.push(Pass {
-            kernel: Kernel::Vote,
-            params: Params::Vote(params),
-            bindings: Bindings {
-                input: Span { offset: at, bytes: all },
-                output: Span { offset: 4 * first, bytes: 4 * own },
-                ..Bindings::default()
-            },
-            groups: own.div_ceil(u64::from(SPAN)) as u32,
-        });
-        first += own;
-        at += all;
-    }
-    Ok(passes)
-}
+pub(crate) use self::plan::{UNIT, UNIT_BYTES, passes};

@@ -117,7 +117,7 @@ mod tests {
     fn files_say_what_is_tried() {
         assert_eq!(told(&["kernels-gpu/src/arith/qsgd.rs"]), "qsgd");
         assert_eq!(told(&["kernels-gpu/src/kernels/topk/sample.rs", "host/src/codec/powersgd.rs"]), "powersgd, topk");
-        assert_eq!(told(&["host/src/wire.rs", "host/src/codec/powersgd.rs"]), "every codec");
+        assert_eq!(told(&["host/src/wire/header.rs", "host/src/codec/powersgd.rs"]), "every codec");
         assert_eq!(told(&["host/src/compressor/step.rs", "README.md"]), "the compressor");
         assert_eq!(told(&["ptx/topk/sm_35.ptx", "docs/topk.md"]), "no CPU test covers the change; cargo check");
         assert!(What::of_paths(["xtask/src/main.rs"].into_iter()).is_nothing());

@@ -50,7 +50,7 @@ const PLANTS: &[Plant] = &[
     },
     Plant {
         name: "bit of the wire's header",
-        file: "host/src/wire.rs",
+        file: "host/src/wire/header.rs",
         find: "out[18] = self.dtype.tag();",
         replace: "out[18] = self.dtype.tag() ^ 1;",
         stage: "test",

@@ -16,6 +16,7 @@ const PASSES: &[&str] = &[
     "kernels-gpu/src/presets*",
     "host/src/plan",
     "host/src/codec",
+    "host/src/embed",
     "host/src/low_rank",
     "host/src/sparse",
     "host/src/model",

@@ -14,7 +14,7 @@ use std::arch::x86_64::{
 use gradwire_kernels::arith::float::{MAGNITUDE, NAN_BITS, canonical};
 use gradwire_kernels::arith::topk::{NAN_KEY, key};
 
-use super::filter::Entries;
+use crate::sparse::Entries;
 
 /// Values of a vector.
 const WIDTH: usize = 16;

@@ -8,6 +8,7 @@ mod bucketed;
 mod compress;
 mod dct;
 mod elias;
+mod engine;
 mod filter;
 mod gram;
 mod lanes;
@@ -30,13 +31,14 @@ use gradwire_kernels::params::{DecodeParams, EncodeParams, SPAN, WHOLE, encode_f
 
 pub(crate) use self::bucketed::Body;
 use self::bucketed::{Elements, EncodeTask};
-pub(crate) use self::filter::{ENTRIES, Entries, Source, Sums};
+pub(crate) use self::filter::Sums;
 pub(crate) use self::powersgd::{Matrices, PassMemory};
 pub use self::session::CpuSession;
 pub use self::simd::Simd;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Kernel, Params, Pass, Span};
+use crate::sparse::Source;
 use crate::threads;
 use crate::wire::CodecId;
 

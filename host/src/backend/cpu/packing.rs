@@ -3,9 +3,9 @@
 use gradwire_kernels::arith::pack::unit_bytes;
 
 use super::{Cpu, places};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::threads;
+use crate::wire::Entropy;
 use crate::words::{no_memory, reserved, zeros};
 
 /// What the memory of packed codes is for, in an error.

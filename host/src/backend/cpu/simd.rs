@@ -12,7 +12,7 @@ use super::bucketed::{self, Body, Elements, EncodeTask};
 use super::compress;
 use super::dct;
 use super::elias;
-use super::filter::{self, Entries, Filter, Source};
+use super::filter::{self, Filter};
 use super::gram;
 use super::lanes::Array;
 #[cfg(target_arch = "x86_64")]
@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::Part;
+use crate::sparse::{Entries, Source};
 use crate::wire::CodecId;
 
 /// Vector instructions that the kernels are compiled for.

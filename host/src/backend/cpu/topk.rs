@@ -8,10 +8,11 @@
 use gradwire_kernels::arith::topk::key;
 
 use super::Cpu;
-use super::filter::{ENTRIES, Entries, Filter, Source};
+use super::filter::Filter;
 use crate::codec::topk::Select;
 use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::sparse::{ENTRIES, Entries, Source};
 use crate::threads;
 use crate::words::{no_memory, reserved, zeros};
 

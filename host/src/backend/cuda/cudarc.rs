@@ -7,8 +7,6 @@ use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr a
 use half::{bf16, f16};
 
 use super::{Cuda, DeviceSlice, failed};
-use crate::collective::Collective;
-use crate::compressor::ResidentCompressor;
 use crate::embed::{Access, Checked, Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -53,8 +51,8 @@ impl fmt::Debug for View<'_> {
 /// A type of elements that memory can be lent of: any bytes are one.
 #[derive(Clone, Copy)]
 pub struct Type {
-    name: &'static str,
-    dtype: Option<Dtype>,
+    pub(crate) name: &'static str,
+    pub(crate) dtype: Option<Dtype>,
 }
 
 /// What can be lent to be read. It is implemented here alone.
@@ -193,7 +191,7 @@ impl Cuda {
         Ok(())
     }
 
-    fn refuse_capture(&self, remedy: &str) -> Result<(), Error> {
+    pub(crate) fn refuse_capture(&self, remedy: &str) -> Result<(), Error> {
         if !self.shared.driver.is_capturing(self.stream).map_err(failed)? {
             return Ok(());
         }
@@ -204,49 +202,11 @@ impl Cuda {
     }
 
     /// The stream of cudarc's that this value was made of.
-    fn of_cudarc(&self, otherwise: &str) -> Result<&CudaStream, Error> {
+    pub(crate) fn of_cudarc(&self, otherwise: &str) -> Result<&CudaStream, Error> {
         self.keep.as_deref().ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),
             problem: format!("is not one of cudarc's: open it with Cuda::on, or {otherwise}"),
         })
-    }
-}
-
-impl ResidentCompressor<Cuda> {
-    /// A step, as [`ResidentCompressor::exchange`], of a slice or a view of f32 of cudarc's. It is on the stream that
-    /// the [`Cuda`] was made of; cudarc orders the work of its other streams.
-    ///
-    /// ```no_run
-    /// # fn run(group: &mut impl gradwire::Collective) -> Result<(), Box<dyn std::error::Error>> {
-    /// use cudarc::driver::CudaContext;
-    /// use gradwire::Compressor;
-    /// use gradwire::backend::cuda::Cuda;
-    /// let stream = CudaContext::new(0)?.new_stream()?;
-    /// let mut compressor = Compressor::new("qsgd:bits=4+ef", [[1024, 1024]], 42)?.resident(&Cuda::on(&stream)?)?;
-    /// let mut gradient = stream.alloc_zeros::<f32>(compressor.elements())?;
-    /// compressor.exchange_view(group, &mut gradient)?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`ResidentCompressor::exchange`]; [`Error::Dtype`] for elements of another type; [`Error::Stream`] where the
-    /// [`Cuda`] was not made by [`Cuda::on`], or while the stream is being captured.
-    pub fn exchange_view(
-        &mut self,
-        group: &mut (impl Collective + ?Sized),
-        gradient: &mut impl LendMut,
-    ) -> Result<(), Error> {
-        let cuda = self.memory().clone();
-        cuda.refuse_capture("an exchange waits for other ranks, which no graph can")?;
-        let stream = cuda.of_cudarc("hand over a DeviceSlice")?;
-        let ty = gradient.ty();
-        if ty.dtype != Some(Dtype::F32) {
-            return Err(Error::Dtype { expected: Dtype::F32.name(), found: ty.name });
-        }
-        let (slice, _guard) = gradient.lend_mut(stream);
-        // SAFETY: cudarc frees memory, and orders other streams, behind what was queued while the guard is held; no
-        // graph records it.
-        unsafe { self.exchange(group, slice) }
     }
 }
 

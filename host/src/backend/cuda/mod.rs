@@ -4,7 +4,7 @@ pub mod artifacts;
 mod cache;
 mod calls;
 #[cfg(feature = "cudarc")]
-mod cudarc;
+pub(crate) mod cudarc;
 pub mod driver;
 mod embed;
 mod error;

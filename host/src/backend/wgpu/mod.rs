@@ -10,11 +10,14 @@
 
 mod asynchronous;
 mod embed;
+mod entropy;
 mod loss;
+mod low_rank;
 mod memory;
 mod pipelines;
 mod record;
 mod session;
+mod sparse;
 mod timing;
 
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! The means of PowerSGD's factors: summed on the way in f32, or, through a quantizer, of what every rank has sent.
 
-use super::super::error::ExchangeError;
 use super::super::factors::Factors;
 use super::super::failure::{Failure, expect_finite, not_finite};
 use super::super::part::{Method, Part};
@@ -8,7 +7,7 @@ use super::super::{frame, mean};
 use super::Step;
 use crate::collective::Collective;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, Side};
 use crate::recipe::Algorithm;

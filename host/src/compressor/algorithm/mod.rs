@@ -1,7 +1,6 @@
 //! Exchanges other than an all-gather of payloads: the tree of gTop-k, two phases, and factors.
 
 mod factors;
-mod owner;
 mod pieces;
 mod traffic;
 mod tree;
@@ -10,8 +9,6 @@ mod two_phase;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(super) use self::factors::Factor;
 pub(super) use self::factors::{Means, OnHost, tell};
-pub(super) use self::owner::Owner;
-use super::error::ExchangeError;
 use super::failure::Failure;
 use super::frame;
 use super::part::{Method, Part};
@@ -19,7 +16,7 @@ use super::planes::{Held, InStep};
 use super::witness::Witness;
 use crate::collective::Collective;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::plan::NonFinite;
 use crate::seed::Seed;
 

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use super::super::mean;
 use super::super::part::{Method, Part};
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::plan::EncodePlan;
-use crate::recipe::RecipeError;
 use crate::wire::Bucket;
 
 /// Elements of one tensor that belong to one piece.

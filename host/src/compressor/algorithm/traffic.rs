@@ -4,12 +4,11 @@ use super::super::Compressor;
 use super::super::bound;
 use super::super::part::{Method, Part};
 use crate::codec::topk::Keep;
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
 use crate::recipe::{Algorithm, Quantize};
-use crate::sparse::{SparseHeader, ValueFormat};
+use crate::wire::{Entropy, SparseHeader, ValueFormat};
 
 impl Compressor {
     /// The bytes of messages that rank `rank` of `ranks` sends to others in a step, with the part of entries that the

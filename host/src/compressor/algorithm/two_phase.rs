@@ -1,6 +1,5 @@
 //! Pieces to their owners, and quantized sums back: [`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase).
 
-use super::super::error::ExchangeError;
 use super::super::failure::Failure;
 use super::super::frame;
 use super::super::mean;
@@ -10,7 +9,7 @@ use super::pieces::Sub;
 use super::{Place, Step};
 use crate::collective::Collective;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::gradient::Gradient;
 use crate::plan::EncodePlan;
 use crate::seed::Seed;

@@ -4,10 +4,10 @@ use super::finite::Finite;
 use super::kept::{pack, unpack};
 use super::memory::Queue;
 use crate::compressor::part::Part;
-use crate::embed::{DeviceMemory, Work};
+use crate::embed::{Cosine, DeviceMemory, Tiling, TurnBuffers, Work};
 use crate::error::Error;
 use crate::plan::{Limits, Pass};
-use crate::rotation::{Cosine, Dct, Tiles, Tiling, TurnBuffers};
+use crate::rotation::{Dct, Tiles};
 
 /// What takes a part to coefficients and back.
 pub(super) struct Cosines<D: DeviceMemory> {

@@ -8,6 +8,9 @@ mod memory;
 mod norms;
 #[cfg(feature = "cuda")]
 mod queued;
+mod steps;
+#[cfg(feature = "cudarc")]
+mod view;
 
 use self::cosines::Cosines;
 use self::finite::Finite;
@@ -18,7 +21,6 @@ use self::norms::Norms;
 #[cfg(feature = "cuda")]
 use self::queued::Between;
 use super::Compressor;
-use super::error::ExchangeError;
 use super::part::{Method, Part};
 use super::planes::{Held, Planes, zeros};
 use super::step::Made;
@@ -29,8 +31,8 @@ use crate::backend::wgpu::Wgpu;
 use crate::collective::Collective;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
-use crate::error::Error;
-use crate::recipe::{Algorithm, RecipeError};
+use crate::error::{Error, ExchangeError, RecipeError};
+use crate::recipe::Algorithm;
 
 /// A [`Compressor`] for gradients that lie in a device's memory, where its residual, momentum and factors stay too.
 ///

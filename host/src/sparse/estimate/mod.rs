@@ -1,8 +1,6 @@
 //! Searches by thresholds that start from statistics of a gradient: for a threshold that is estimated, and for the
 //! largest entries of each sign. Pure, but for what [`Device`](crate::Device) is asked.
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod measure;
 mod numbers;
 mod per_sign;
 mod search;
@@ -10,12 +8,10 @@ mod statistics;
 
 use self::per_sign::PerSign;
 use self::search::About;
-use crate::backend::cpu::Entries;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
+use crate::sparse::entries::Entries;
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::measure::Measure;
 pub(crate) use self::statistics::{plans, search};
 
 /// A search that goes on in steps: [`Search::next`] says from which threshold on entries are to be selected, and

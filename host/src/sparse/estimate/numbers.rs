@@ -3,7 +3,7 @@
 
 /// The natural logarithm of a finite number above zero that is not subnormal. Off by less than 1e-15 of ln 2 or of
 /// itself, whichever is larger.
-pub(super) fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let bits = x.to_bits();
     let mut exponent = (bits >> 52 & 0x7ff) as i32 - 1023;
@@ -25,7 +25,7 @@ pub(super) fn ln(x: f64) -> f64 {
 ///
 /// Source: Wichura, "Algorithm AS 241: The percentage points of the normal distribution", Applied Statistics 37, 1988,
 /// PPND7.
-pub(super) fn exceeded(probability: f64) -> f64 {
+pub(crate) fn exceeded(probability: f64) -> f64 {
     let of = |coefficients: &[f64], r: f64| coefficients.iter().fold(0.0, |sum, c| sum * r + c);
     let center = 0.5 - probability;
     if center <= 0.425 {
@@ -45,12 +45,12 @@ pub(super) fn exceeded(probability: f64) -> f64 {
 }
 
 /// A power of two that is neither subnormal nor too large.
-pub(super) fn power_of_2(exponent: i32) -> f64 {
+pub(crate) fn power_of_2(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
 /// The largest number of binary32 that is not above this one, and not below the smallest above zero.
-pub(super) fn down(x: f64) -> f32 {
+pub(crate) fn down(x: f64) -> f32 {
     let near = x as f32;
     let below = if f64::from(near) > x { f32::from_bits(near.to_bits() - 1) } else { near };
     below.clamp(f32::from_bits(1), f32::MAX)

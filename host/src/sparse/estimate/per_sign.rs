@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 use gradwire_kernels::arith::topk::key;
 
 use super::numbers::{down, exceeded, ln};
-use crate::backend::cpu::{ENTRIES, Entries};
 use crate::codec::topk::rounded_up;
 use crate::error::Error;
+use crate::sparse::entries::{ENTRIES, Entries};
 use crate::words::{reserved, zeros};
 
 /// The least threshold: every entry reaches it that is not zero.
@@ -20,11 +20,11 @@ const DIVISORS: [f64; 3] = [2.0, 4.0, 16.0];
 
 /// What is known of finite elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sides {
+pub(crate) struct Sides {
     /// How many elements are below zero.
-    pub(super) below: u64,
+    pub(crate) below: u64,
     /// The sums of magnitudes above zero, and below.
-    pub(super) sums: [f64; 2],
+    pub(crate) sums: [f64; 2],
 }
 
 /// A search, as [`Search`](super::Search) says.
@@ -42,21 +42,21 @@ pub(crate) struct PerSign {
 }
 
 impl PerSign {
-    pub(super) fn new(part: f64, sides: Option<Sides>) -> Self {
+    pub(crate) fn new(part: f64, sides: Option<Sides>) -> Self {
         Self { part, sides, wanted: None, next: Some(LEAST), failed: 0, entries: Entries::default() }
     }
 
-    pub(super) fn next(&self) -> Option<f32> {
+    pub(crate) fn next(&self) -> Option<f32> {
         self.next
     }
 
     /// Whether it is enough to know how many entries reach the threshold.
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.sides.is_some()
     }
 
     /// Takes up that number.
-    pub(super) fn count(&mut self, reached: u64) {
+    pub(crate) fn count(&mut self, reached: u64) {
         let Some(Sides { below, sums }) = self.sides.take() else { return };
         let counts = [reached.saturating_sub(below), below];
         let wanted = self.want(counts);
@@ -68,7 +68,7 @@ impl PerSign {
         self.next = sides.map(guess).reduce(f64::min).map(down);
     }
 
-    pub(super) fn take(&mut self, entries: Entries) {
+    pub(crate) fn take(&mut self, entries: Entries) {
         let Some(threshold) = self.next.take() else { return };
         let mut found = [0; 2];
         entries.bits.iter().for_each(|bits| found[side(*bits)] += 1);
@@ -83,7 +83,7 @@ impl PerSign {
         }
     }
 
-    pub(super) fn end(self) -> Result<Entries, Error> {
+    pub(crate) fn end(self) -> Result<Entries, Error> {
         let mut entries = self.entries;
         let bits = &entries.bits;
         let mut is_kept: Vec<bool> = zeros(bits.len() as u64, ENTRIES)?;

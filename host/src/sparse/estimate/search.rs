@@ -3,8 +3,8 @@
 use gradwire_kernels::arith::float::MAGNITUDE;
 
 use super::numbers::{down, exceeded, ln};
-use crate::backend::cpu::Entries;
 use crate::codec::estimate::Estimate;
+use crate::sparse::entries::Entries;
 
 /// Corrections of a threshold of GaussianK.
 const CORRECTIONS: u32 = 10;
@@ -14,7 +14,7 @@ const FIRST: f64 = 2.0 * std::f64::consts::LN_2;
 
 /// What is known of a gradient's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Known {
+pub(crate) enum Known {
     /// Some are not finite.
     NotFinite,
     /// The mean, and the standard deviation about it.
@@ -72,7 +72,7 @@ enum Way {
 
 impl About {
     /// Of `k` wanted entries of `n`, 0 < k <= n.
-    pub(super) fn new(estimate: Estimate, k: u64, n: u64, known: Known) -> Self {
+    pub(crate) fn new(estimate: Estimate, k: u64, n: u64, known: Known) -> Self {
         let [least, most] = match estimate {
             Estimate::Gaussian => [40, 80],
             Estimate::Sidco => [48, 72],
@@ -95,11 +95,11 @@ impl About {
         Self { wanted, way, next: Some(first), entries: Entries::default(), best: None }
     }
 
-    pub(super) fn next(&self) -> Option<f32> {
+    pub(crate) fn next(&self) -> Option<f32> {
         self.next
     }
 
-    pub(super) fn take(&mut self, entries: Entries) {
+    pub(crate) fn take(&mut self, entries: Entries) {
         let Some(first) = self.next.take() else { return };
         self.entries = entries;
         match self.way {
@@ -150,7 +150,7 @@ impl About {
         }
     }
 
-    pub(super) fn end(self) -> Entries {
+    pub(crate) fn end(self) -> Entries {
         let (threshold, _) = self.best.unwrap_or((f32::INFINITY, 0));
         let mut entries = self.entries;
         entries.retain(|_, bits| reaches(bits, threshold));

@@ -12,7 +12,7 @@ use crate::gradient::Dtype;
 /// The floor is the lowest guess, so it is wrong only if all guesses are. Where guesses from different places are
 /// independent, that happens once in 10^5 times, and costs two reads. The sure key may be wrong once in 10^3 times,
 /// which costs less, since all candidates are stored.
-pub(super) const SAMPLES: [(u32, u64, f64, f64); 6] = [
+pub(crate) const SAMPLES: [(u32, u64, f64, f64); 6] = [
     (5, 1 << 26, -0.52, -0.86),
     (4, 1 << 25, 0.03, -0.38),
     (3, 1 << 24, 0.72, 0.2),
@@ -23,33 +23,33 @@ pub(super) const SAMPLES: [(u32, u64, f64, f64); 6] = [
 
 /// A segment of the gradient that entries are kept of. Despite its name it may have any length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Large {
+pub(crate) struct Large {
     /// The segment's first element.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// The segment's number of elements.
-    pub(super) elements: u64,
+    pub(crate) elements: u64,
     /// How many of the segment's elements are kept.
-    pub(super) keep: u64,
+    pub(crate) keep: u64,
     /// Where the segment's entries begin in the output.
-    pub(super) output: u64,
+    pub(crate) output: u64,
     /// The lowest key that is kept, where it is known beforehand.
-    pub(super) floor: Option<u32>,
+    pub(crate) floor: Option<u32>,
 }
 
 impl Large {
     /// How many tiles the segment has. The first begins at a multiple of 32 elements, which may lie before the segment.
-    pub(super) fn tiles(&self) -> u64 {
+    pub(crate) fn tiles(&self) -> u64 {
         (self.start % 32 + self.elements).div_ceil(TILE.into())
     }
 
     /// The element with which the segment's tile `index` begins.
-    pub(super) fn tile(&self, index: u64) -> u64 {
+    pub(crate) fn tile(&self, index: u64) -> u64 {
         self.start / 32 * 32 + index * u64::from(TILE)
     }
 
     /// How a workgroup samples the segment: the base-2 logarithm of a thread's keys, the ranks of the floor and of the
     /// sure key in the sample, and the part of the segment that is expected to be candidates.
-    pub(super) fn guess(&self, samples: (u32, u64, f64, f64)) -> (u32, u32, u32, f64) {
+    pub(crate) fn guess(&self, samples: (u32, u64, f64, f64)) -> (u32, u32, u32, f64) {
         let (samples_log2, _, below, above) = samples;
         let slots_log2 = (self.elements >> (15 + samples_log2)).clamp(1, 32).ilog2();
         let keys = f64::from(THREADS << slots_log2);
@@ -67,7 +67,7 @@ impl Large {
     /// Whether so much is kept that no sample is taken: after a wrong sample, the segment would be read more than four
     /// times, kept entries included. With feedback the filter has to add the residual anyway, so a sample costs no
     /// read.
-    pub(super) fn is_unsampled(&self, dtype: Dtype, feedback: bool) -> bool {
+    pub(crate) fn is_unsampled(&self, dtype: Dtype, feedback: bool) -> bool {
         let most = if dtype == Dtype::F32 { 0.33 } else { 0.11 };
         !feedback && self.floor.is_none() && self.keep as f64 > most * self.elements as f64
     }
@@ -75,7 +75,7 @@ impl Large {
     /// Two ranks in the sketch. From the first one's key on there are at least as many elements as are kept; from the
     /// second one's on there are at most as many. An entry of the sketch stands for 32 elements, and up to 31 more in
     /// each run. 0 stands for no rank.
-    pub(super) fn sketch(&self) -> [u64; 2] {
+    pub(crate) fn sketch(&self) -> [u64; 2] {
         let step = u64::from(SKETCH_STEP);
         let low = self.keep.div_ceil(step);
         // The first run and the last may be shorter.
@@ -92,7 +92,7 @@ impl Large {
     ///
     /// The second filter cannot find more. Beside the kept elements, those are the elements that the sketch may not
     /// count, and one tile's elements with the lowest key.
-    pub(super) fn room(&self, expected: f64) -> [u64; 2] {
+    pub(crate) fn room(&self, expected: f64) -> [u64; 2] {
         let pieces = self.tiles() * u64::from(PIECE);
         match self.floor {
             // All, or nothing.

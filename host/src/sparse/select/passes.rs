@@ -167,7 +167,7 @@ impl SelectPlan {
 
     /// Where the segments' states are after `round` rounds of narrowing down. Each is worked out from the one before,
     /// so two take turns. The second is the one that the filter adds to.
-    pub(super) fn states(&self, round: u32) -> u32 {
+    pub(crate) fn states(&self, round: u32) -> u32 {
         self.base.states + round % 2 * self.large.len() as u32 * state::WORDS
     }
 

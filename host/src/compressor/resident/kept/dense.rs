@@ -6,13 +6,12 @@ use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
 use crate::embed::{DecodeBuffers, DecodeModel, DeviceMemory, EncodeBuffers, EncodeModel, WithTable};
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, refuse_not_finite};
 use crate::seed::Seed;
 use crate::view::PayloadView;
-use crate::wire::Payload;
+use crate::wire::{Entropy, Payload};
 
 pub(in crate::compressor::resident) struct Dense<D: DeviceMemory> {
     table: D::Room,

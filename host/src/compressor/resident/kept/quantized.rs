@@ -6,14 +6,13 @@ use crate::compressor::factors::Factors;
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
-use crate::entropy::table::Entropy;
 use crate::error::Error;
 use crate::low_rank::ResidentLowRank;
 use crate::model::ModelPlan;
 use crate::plan::{DecodeMode, Side};
 use crate::seed::Seed;
 use crate::view::PayloadView;
-use crate::wire::Payload;
+use crate::wire::{Entropy, Payload};
 
 /// What factors are encoded and decoded with.
 pub(super) struct Quantized<D: DeviceMemory> {

@@ -8,13 +8,13 @@ use crate::compressor::part::{Method, Part, Received};
 use crate::compressor::resident::finite::Finite;
 use crate::compressor::resident::memory::{AddMomentum, MomentumBuffers, Queue};
 use crate::device::Device;
-use crate::embed::{Decode, DecodeBuffers, DeviceMemory, Encode, EncodeBuffers, Work};
-use crate::entropy::table::Entropy;
+use crate::embed::{Decode, DecodeBuffers, DeviceMemory, Encode, EncodeBuffers, Turn, TurnBuffers, Work};
 use crate::error::Error;
 use crate::plan::{DecodeMode, DecodePlan, EncodePlan};
-use crate::rotation::{Rotation, Turn, TurnBuffers};
+use crate::rotation::Rotation;
 use crate::seed::Seed;
 use crate::view::PayloadView;
+use crate::wire::Entropy;
 
 pub(in crate::compressor::resident) struct Rotated<D: DeviceMemory> {
     packed: Option<Packed<D>>,

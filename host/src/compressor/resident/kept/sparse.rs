@@ -1,17 +1,18 @@
 //! Tensors of which entries are selected.
 
+use super::super::steps::{Selected, SparseSteps};
 use super::{Onto, Packed, Place, pack, taken, unpack};
-use crate::backend::cpu::Entries as Kept;
 use crate::codec::topk::TopK;
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
-use crate::embed::{DeviceMemory, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
+use crate::embed::{DeviceMemory, Measure, Put, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
 use crate::error::Error;
 use crate::plan::{DecodeMode, Role};
 use crate::seed::Seed;
-use crate::sparse::{Measure, Put, Selected, SparsePayload, SparseSteps, sparse_values};
+use crate::sparse::Entries as Kept;
+use crate::sparse::SparsePayload;
 use crate::words::from_little_endian;
 
 pub(in crate::compressor::resident) struct Sparse<D: DeviceMemory> {
@@ -248,7 +249,7 @@ impl<D: DeviceMemory> Sparse<D> {
         let (DecodeMode::Add(weight) | DecodeMode::Sum(weight)) = onto.mode else { return Ok(()) };
         let output = self.packed.as_ref().map_or_else(|| onto.output.clone(), |packed| queue.all(&packed.input));
         // What may be refused comes before the first write.
-        let values = payloads.iter().map(|payload| sparse_values(device, payload));
+        let values = payloads.iter().map(|payload| device.sparse_values(payload));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         let most = values.iter().map(Vec::len).max().unwrap_or(0) as u64;
         if most > self.entries.count {

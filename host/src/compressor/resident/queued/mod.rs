@@ -11,11 +11,10 @@ use super::memory::Queue;
 use super::{Compressor, Kept, QueuedCompressor, ResidentCompressor, State};
 use crate::backend::cuda::{Cuda, DeviceSlice, Event};
 use crate::collective::Collective;
-use crate::compressor::error::ExchangeError;
 use crate::compressor::frame::{self, Writer};
 use crate::compressor::ground::Ground;
 use crate::embed::ops::Ops;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::seed::Seed;
 use crate::stream_collective::StreamCollective;
 

@@ -1,10 +1,10 @@
 //! What cannot be queued, since a host would have to look at it on the way.
 
 use crate::codec::topk::Keep;
-use crate::entropy::table::Entropy;
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::plan::NonFinite;
-use crate::recipe::{Quantize, Recipe, RecipeError};
+use crate::recipe::{Quantize, Recipe};
+use crate::wire::Entropy;
 
 /// Refuses a recipe of which a step, from `step` on, has no fixed size on the device, or asks the host.
 pub(super) fn refuse(recipe: &Recipe, step: u64) -> Result<(), Error> {

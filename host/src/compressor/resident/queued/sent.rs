@@ -2,19 +2,16 @@
 
 use super::ranks::{Ranks, scaling};
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
-use crate::compressor::Whole;
-use crate::compressor::mean;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::planes::Held;
 use crate::compressor::resident::ground::Resident;
 use crate::compressor::resident::kept::{Kept, unpack};
 use crate::compressor::resident::memory::Queue;
-use crate::embed::{DecodeBuffers, DecodeModel, EncodeModel, Scatter, Select, Work};
-use crate::error::Error;
+use crate::compressor::{Whole, mean};
+use crate::embed::{DecodeBuffers, DecodeModel, EncodeModel, Put, Scatter, Select, Work};
+use crate::error::{Error, RecipeError};
 use crate::plan::{DecodeMode, Pass};
-use crate::recipe::RecipeError;
 use crate::seed::Seed;
-use crate::sparse::Put;
 use crate::stream_collective::StreamCollective;
 
 /// What a part sends.

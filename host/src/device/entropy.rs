@@ -1,12 +1,11 @@
 //! Packing a payload on any device.
 
-use super::engine::{pack, unpack};
-use super::table::Entropy;
 use crate::device::Device;
+use crate::entropy::engine::{pack, unpack};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::view::AsPayload;
-use crate::wire::Payload;
+use crate::wire::{Entropy, Payload};
 
 impl Device {
     /// The payload with its codes packed in one way: as Elias codes, a level `l` as the gamma or delta code of l + 1;

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::resident::ResidentLowRank;
 use crate::embed::{Piece, Work, present, sealed};
 use crate::error::Error;
+use crate::low_rank::resident::ResidentLowRank;
 use crate::plan::{Limits, Pass, Role};
 
 /// The memory that a step of PowerSGD works on. Each call uses what it names, and pieces must not overlap. On wgpu each

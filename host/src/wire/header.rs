@@ -1,122 +1,18 @@
-//! The format of a payload: write, read, validate. `docs/wire.md` describes it to the bit.
+//! The header of a dense payload: write, read, validate.
 
 use gradwire_kernels::arith::pack;
-pub use gradwire_kernels::codecs::CodecId;
-use gradwire_kernels::codecs::{SPARSE_TAG, wire_flags};
+use gradwire_kernels::codecs::{CodecId, SPARSE_TAG, wire_flags};
 use gradwire_kernels::params::WHOLE;
 
-use crate::entropy::table::Entropy;
+use super::entropy::Entropy;
+use super::error::PayloadError;
+use super::format::{HEADER_BYTES, MAGIC, MAX_ELEMENTS, VERSION};
 use crate::gradient::Dtype;
-
-/// Bytes of a payload's header.
-pub const HEADER_BYTES: usize = 32;
-/// First bytes of every payload.
-pub const MAGIC: [u8; 4] = *b"GWIR";
-/// Version of the format that this crate writes and reads.
-pub const VERSION: u8 = 1;
-/// The most elements of a tensor.
-pub const MAX_ELEMENTS: u64 = 1 << 31;
 
 const ENTROPY_AT: usize = 20;
 const WORDS_AT: usize = 24;
 pub(crate) const CHECKSUM_AT: usize = 28;
 const WHOLE_TAG: u8 = 0xff;
-
-/// Why bytes were not read as a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PayloadError {
-    /// Fewer bytes than a header, or than the header says.
-    #[error("it is truncated: {found} bytes, and {expected} are needed; receive the rest")]
-    Truncated {
-        /// Bytes there are.
-        found: u64,
-        /// Bytes there should be.
-        expected: u64,
-    },
-    /// More bytes than the header says.
-    #[error("it has {found} bytes, and its header describes {expected}; cut what follows the payload")]
-    Trailing {
-        /// Bytes there are.
-        found: u64,
-        /// Bytes there should be.
-        expected: u64,
-    },
-    /// Other bytes where the magic should be.
-    #[error("it starts with {found:02x?}, and a Gradwire payload starts with {MAGIC:02x?}")]
-    Magic {
-        /// The first four bytes.
-        found: [u8; 4],
-    },
-    /// A version of the format that this crate does not read.
-    #[error(
-        "it has format version {found}, and this build reads version {VERSION}; use the release that wrote it, or a newer one"
-    )]
-    Version {
-        /// The version byte.
-        found: u8,
-    },
-    /// A payload of the other kind: sparse where a dense one is read, or the other way round.
-    #[error("it is a {found} payload; {reader} reads it")]
-    Kind {
-        /// Which kind it is, `dense` or `sparse`.
-        found: &'static str,
-        /// What reads that kind.
-        reader: &'static str,
-    },
-    /// A header field outside of what the format allows.
-    #[error("its header field {field} is {found}, and {allowed} is allowed")]
-    Field {
-        /// Which field.
-        field: &'static str,
-        /// What it holds.
-        found: u64,
-        /// What it may hold.
-        allowed: &'static str,
-    },
-    /// A gradient of another length than the reader expects.
-    #[error("its gradient has {found} elements, and {expected} are expected; let both sides have the same tensors")]
-    Elements {
-        /// Elements that the header says.
-        found: u64,
-        /// Elements that were expected.
-        expected: u64,
-    },
-    /// The checksum does not match: the bytes were damaged.
-    #[error(
-        "its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again"
-    )]
-    Checksum {
-        /// What the header says.
-        found: u32,
-        /// What the bytes give.
-        computed: u32,
-    },
-    /// The table of packed codes does not name the words that there are.
-    #[error(
-        "its table names {found} words of packed codes, and its header {expected}: no writer wrote it; have it sent again"
-    )]
-    Table {
-        /// Words that the table names.
-        found: u64,
-        /// Words that the header names.
-        expected: u64,
-    },
-    /// Indices of a sparse payload that no writer writes.
-    #[error("its index {at} {what}: indices rise, without repetition, and are below the number of elements")]
-    Index {
-        /// Which index, from 0.
-        at: u64,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Nothing is wrong with the bytes, but there is no memory for them.
-    #[error("{bytes} bytes for the payload cannot be had; free memory, or work on fewer tensors at a time")]
-    Memory {
-        /// Bytes that were asked for.
-        bytes: u64,
-    },
-}
 
 /// How many elements share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -393,93 +289,7 @@ impl Header {
         let (l2, scaled) = (head[19] & wire_flags::L2 != 0, head[19] & wire_flags::SCALED != 0);
         Ok(Self { codec, bits, levels, bucket, l2, scaled, dtype, n, entropy, words })
     }
-}
 
-/// CRC-32 (IEEE 802.3, as in zlib) of the header up to the checksum, then the body.
-pub(crate) fn checksum(head: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&head[..CHECKSUM_AT]);
-    crc.update(body);
-    crc.finalize()
-}
-
-/// A compressed gradient, complete and checked.
-///
-/// ```
-/// use gradwire::{Device, Payload, Qsgd, Seed};
-/// let device = Device::cpu();
-/// let sent = device.encode(&Qsgd::bits(4).bucket(512), &[0.5f32; 1000], Seed::new(1))?;
-/// let received = Payload::from_bytes(sent.as_bytes())?;
-/// assert_eq!(received, sent);
-/// # Ok::<(), gradwire::Error>(())
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct Payload {
-    header: Header,
-    bytes: Vec<u8>,
-}
-
-impl Payload {
-    /// Checks received bytes and keeps a copy. [`PayloadView::from_bytes`](crate::PayloadView::from_bytes) keeps none.
-    ///
-    /// # Errors
-    /// [`PayloadError`] when the bytes are truncated, too long, damaged, of another format or of a version this build
-    /// does not read, or when there is no memory for a copy. Nothing is allocated before every field of the header and
-    /// the length were checked.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
-        let header = Header::check(bytes)?;
-        Ok(Self { header, bytes: received(bytes)? })
-    }
-
-    /// Checks received bytes and keeps them, without a copy.
-    ///
-    /// # Errors
-    /// As [`Payload::from_bytes`].
-    pub fn from_vec(bytes: Vec<u8>) -> Result<Self, PayloadError> {
-        let header = Header::check(&bytes)?;
-        Ok(Self { header, bytes })
-    }
-
-    /// Completes a payload whose body was written behind room for a header.
-    pub(crate) fn seal(header: Header, mut bytes: Vec<u8>) -> Self {
-        let head = header.write(&bytes[HEADER_BYTES..]);
-        bytes[..HEADER_BYTES].copy_from_slice(&head);
-        Self { header, bytes }
-    }
-
-    /// What to send.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The bytes, without a copy.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// What the payload is.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// Elements of the gradient.
-    pub fn len(&self) -> usize {
-        self.header.n as usize
-    }
-
-    /// Whether the gradient has no element.
-    pub fn is_empty(&self) -> bool {
-        self.header.n == 0
-    }
-}
-
-impl std::fmt::Debug for Payload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Payload").field("header", &self.header).field("bytes", &self.bytes.len()).finish()
-    }
-}
-
-impl Header {
     /// Reads the header and checks the whole payload, checksum included.
     pub(crate) fn check(bytes: &[u8]) -> Result<Self, PayloadError> {
         let header = Self::read(bytes)?;
@@ -501,15 +311,12 @@ impl Header {
     }
 }
 
-/// A copy of received bytes.
-///
-/// # Errors
-/// [`PayloadError::Memory`] if there is no memory for it.
-pub(crate) fn received(bytes: &[u8]) -> Result<Vec<u8>, PayloadError> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| PayloadError::Memory { bytes: bytes.len() as u64 })?;
-    copy.extend_from_slice(bytes);
-    Ok(copy)
+/// CRC-32 (IEEE 802.3, as in zlib) of the header up to the checksum, then the body.
+pub(crate) fn checksum(head: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..CHECKSUM_AT]);
+    crc.update(body);
+    crc.finalize()
 }
 
 /// Compares the checksum that a header holds with that of its bytes.

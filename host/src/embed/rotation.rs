@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::tiles::{self, Move};
-use super::{Dct, Rotation, dct, passes};
 use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass, Role};
+use crate::rotation::tiles::{self, Move};
+use crate::rotation::{Dct, Rotation, dct, passes};
 use crate::seed::Seed;
 
 /// A rotation of so many elements: [`Device::rotate`](crate::Device::rotate), or back.

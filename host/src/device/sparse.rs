@@ -4,21 +4,21 @@ use std::borrow::{Borrow, Cow};
 
 use gradwire_kernels::arith::float::canonical;
 use gradwire_kernels::arith::topk::key;
-use half::{bf16, f16};
 
-use super::estimate;
-use super::lazy::LazyResidual;
-use super::payload::{SparsePayload, ValueFormat};
-use super::select::{SelectPlan, Sent};
-use crate::backend::cpu::{Cpu, ENTRIES, Entries, Source};
-use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
+use crate::backend::cpu::Cpu;
+use crate::codec::topk::{Sought, SparsePlan, TopK};
 use crate::device::Device;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
 use crate::seed::Seed;
-use crate::sparse::IndexFormat;
+use crate::sparse::lazy::LazyResidual;
+use crate::sparse::payload::SparsePayload;
+use crate::sparse::select::{SelectPlan, Sent};
+use crate::sparse::values::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
+use crate::sparse::{ENTRIES, Entries, Source, estimate};
 use crate::view::PayloadView;
+use crate::wire::ValueFormat;
 use crate::words::{little_endian, reserved, zeros};
 
 impl Device {
@@ -70,7 +70,7 @@ impl Device {
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
         let source = Source { gradient, residual: Some(residual) };
-        if let Some(cpu) = self.engine().cpu() {
+        if let Some(cpu) = self.as_cpu() {
             let fed = self.encode_fed(&plan, source, None, seed)?;
             // Nothing fails from here on.
             if fed.is_finite(&plan, source) {
@@ -108,7 +108,7 @@ impl Device {
 
     /// The payload of gradient + residual, and what it leaves. The sums are written as [`Sparse::select`] says.
     ///
-    /// [`Sparse::select`]: super::Sparse::select
+    /// [`Sparse::select`]: crate::sparse::Sparse::select
     fn encode_fed(
         &self,
         plan: &SparsePlan,
@@ -310,7 +310,7 @@ impl Device {
         }
     }
 
-    /// The entries that are kept; the sums are written as [`Sparse::select`](super::Sparse::select) says.
+    /// The entries that are kept; the sums are written as [`Sparse::select`](crate::sparse::Sparse::select) says.
     fn choose(&self, plan: &SparsePlan, source: Source<'_>, mut sums: Option<&mut [f32]>) -> Result<Entries, Error> {
         let entries = match plan.sought {
             Some(sought) => self.searched(plan, sought, source, sums.as_deref_mut())?,
@@ -355,7 +355,7 @@ impl Device {
         search.end()
     }
 
-    pub(super) fn write_values<'b>(
+    pub(crate) fn write_values<'b>(
         &self,
         plan: &SparsePlan,
         bits: &'b [u32],
@@ -374,7 +374,7 @@ impl Device {
     }
 
     /// The values of a payload's entries, as f32.
-    pub(super) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+    pub(crate) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         match payload.plain_values()? {
             Some(values) => Ok(values),
             None => self.decode(&PayloadView::from_bytes(payload.value_part())?),
@@ -477,17 +477,6 @@ impl Device {
     }
 }
 
-/// Whether entries above a threshold, with their indices, take more room than all there are. Of a part of each sign, as
-/// of all other numbers that are asked for, it does not matter.
-pub(super) fn is_more_than_all(plan: &SparsePlan, entries: &Entries) -> bool {
-    if matches!(plan.sought, Some(Sought::PerSign(_))) {
-        return false;
-    }
-    let (Select::Above(_), Some(each)) = (&plan.select, plan.header(0).value_size()) else { return false };
-    let count = entries.bits.len() as u64;
-    IndexFormat::choose(plan.n, count).bytes(plan.n, count) + each * count > each * plan.n
-}
-
 /// What entries, all that were sent, say of each of some parts.
 fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
     let of_part = |&(start, elements): &(u64, u64)| {
@@ -501,15 +490,6 @@ fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
     let mut sent: Vec<Sent> = parts.iter().filter_map(of_part).collect();
     sent.sort_unstable_by_key(|sent| sent.start);
     sent
-}
-
-/// Every entry.
-pub(super) fn everything(of: Source<'_>) -> Result<Entries, Error> {
-    let mut all = Entries::default();
-    all.reserve(of.len())?;
-    all.indices.extend(0..of.len() as u32);
-    all.bits.extend((0..of.len()).map(|i| of.at(i).to_bits()));
-    Ok(all)
 }
 
 /// What the memory of two payloads' entries is for, in an error.
@@ -550,73 +530,4 @@ impl Fed {
             }
         }
     }
-}
-
-/// The entries of halves that are sent as halves: the bits as they are, since a conversion there and back may change a
-/// NaN.
-///
-/// # Errors
-/// [`Error::Backend`] where there is no memory for them.
-pub(super) fn own_halves<'b>(
-    plan: &SparsePlan,
-    gradient: Gradient<'_>,
-    indices: &[u32],
-) -> Result<Option<Cow<'b, [u8]>>, Error> {
-    match (plan.values, gradient) {
-        (ValueFormat::Plain(Dtype::F16), Gradient::F16(x)) => halves(indices, |i| x[i as usize].to_bits()).map(Some),
-        (ValueFormat::Plain(Dtype::Bf16), Gradient::Bf16(x)) => halves(indices, |i| x[i as usize].to_bits()).map(Some),
-        _ => Ok(None),
-    }
-}
-
-/// Values as they are sent, unless they are quantized: as they are, or rounded.
-///
-/// # Errors
-/// [`Error::Backend`] where there is no memory for them.
-pub(super) fn plain_values(format: ValueFormat, bits: &[u32]) -> Result<Option<Cow<'_, [u8]>>, Error> {
-    match format {
-        ValueFormat::Plain(Dtype::F32) => Ok(Some(little_endian(bits))),
-        ValueFormat::Plain(Dtype::F16) => {
-            let half = |b| {
-                let v = f32::from_bits(b);
-                let half = f16::from_f32(v);
-                if v.is_finite() && half.is_infinite() { f16::MAX.copysign(half) } else { half }.to_bits()
-            };
-            halves(bits, half).map(Some)
-        }
-        ValueFormat::Plain(Dtype::Bf16) => {
-            let half = |b| {
-                let v = f32::from_bits(b);
-                let half = bf16::from_f32(v);
-                if v.is_finite() && half.is_infinite() { bf16::MAX.copysign(half) } else { half }.to_bits()
-            };
-            halves(bits, half).map(Some)
-        }
-        ValueFormat::Payload => Ok(None),
-    }
-}
-
-/// The residual of one entry after sending `sent`. An entry that was sent as it is leaves nothing. Where what was sent
-/// is not finite, none of a finite value was: it stays, and what is not finite does not come back.
-pub(super) fn rest(bits: u32, sent: f32) -> f32 {
-    let value = f32::from_bits(bits);
-    if sent.to_bits() == bits {
-        0.0
-    } else if sent.is_finite() {
-        value - sent
-    } else if value.is_finite() {
-        value
-    } else {
-        0.0
-    }
-}
-
-fn halves<'b>(of: &[u32], half: impl Fn(u32) -> u16) -> Result<Cow<'b, [u8]>, Error> {
-    let mut bytes = reserved(2 * of.len(), "the values of entries")?;
-    bytes.extend(of.iter().flat_map(|v| half(*v).to_le_bytes()));
-    Ok(bytes.into())
-}
-
-pub(super) fn refuse(first: Option<u64>) -> Result<(), Error> {
-    first.map_or(Ok(()), |index| Err(Error::NotFinite { index }))
 }

@@ -1,11 +1,11 @@
 //! The steps on WGPU without a wait, for where a thread may not wait: a browser's.
 
-use super::LowRankState;
-use super::run::{Answers, Phase, refusal};
 use crate::backend::wgpu::{SCRATCH, Wgpu};
 use crate::embed::{Access, Piece};
 use crate::error::Error;
 use crate::gradient::Gradient;
+use crate::low_rank::LowRankState;
+use crate::low_rank::run::{Answers, Phase, refusal};
 use crate::plan::Role;
 use crate::words::from_little_endian;
 

@@ -1,11 +1,11 @@
 //! Many tensors on any device, from slices to payloads and back.
 
-use super::{Layout, ModelPlan};
 use crate::codec::Codec;
 use crate::device::Device;
 use crate::error::{Error, expect_residual};
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
+use crate::model::{Layout, ModelPlan};
 use crate::plan::{DecodeMode, check_count};
 use crate::seed::Seed;
 use crate::view::{AsPayload, PayloadView};

@@ -1,9 +1,9 @@
 //! Why bytes are not a state.
 
 /// First bytes of every saved state.
-pub(super) const MAGIC: [u8; 4] = *b"GWLR";
+pub(crate) const MAGIC: [u8; 4] = *b"GWLR";
 /// Version of the format. The first had no outcomes, and did not say whether there is feedback.
-pub(super) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 2;
 
 /// Why bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

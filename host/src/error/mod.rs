@@ -1,5 +1,16 @@
 //! What can go wrong, each with what was asked, what was found and what to do.
 
+mod exchange;
+mod recipe;
+mod saved;
+mod state;
+
+pub use self::exchange::ExchangeError;
+pub use self::recipe::RecipeError;
+pub use self::saved::SavedError;
+pub(crate) use self::saved::{MAGIC as SAVED_MAGIC, VERSION as SAVED_VERSION};
+pub use self::state::StateError;
+pub(crate) use self::state::{MAGIC as STATE_MAGIC, VERSION as STATE_VERSION};
 use crate::kind::BackendKind;
 use crate::wire::PayloadError;
 
@@ -253,16 +264,16 @@ pub enum Error {
     },
     /// Bytes that are not a state this version reads.
     #[error("not a readable state: {0}")]
-    State(#[from] crate::low_rank::StateError),
+    State(#[from] StateError),
     /// What another rank sent does not fit.
     #[error(transparent)]
-    Exchange(#[from] crate::compressor::ExchangeError),
+    Exchange(#[from] ExchangeError),
     /// Bytes that are not a state of this compressor.
     #[error("not a readable state: {0}")]
-    Saved(#[from] crate::compressor::SavedError),
+    Saved(#[from] SavedError),
     /// A recipe that cannot be made, or cannot be used.
     #[error(transparent)]
-    Recipe(#[from] crate::recipe::RecipeError),
+    Recipe(#[from] RecipeError),
     /// Bytes that are not a payload this version reads.
     #[error("not a readable payload: {0}")]
     Payload(#[source] PayloadError),

@@ -1,10 +1,9 @@
 //! Rotating slices, and transforming them by cosines.
 
-use super::{Dct, Rotation};
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::float_environment::FloatEnvironment;
-use crate::recipe::RecipeError;
+use crate::rotation::{Dct, Rotation};
 use crate::seed::Seed;
 use crate::words::zeros;
 

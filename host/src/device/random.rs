@@ -3,10 +3,10 @@
 use gradwire_kernels::arith::float::accumulate;
 use gradwire_kernels::params::{RandomParams, random_flags};
 
-use super::RandomK;
 use crate::device::Device;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
+use crate::random::RandomK;
 use crate::seed::Seed;
 use crate::view::are_finite;
 use crate::words::zeros;

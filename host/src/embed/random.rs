@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use gradwire_kernels::params::{RandomParams, random_flags};
 
-use super::{RandomK, passes};
 use crate::embed::{Checked, Piece, Work, residual, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Span};
+use crate::random::{RandomK, passes};
 use crate::seed::Seed;
 
 /// The memory that [`EncodeRandom`] works on.

@@ -2,19 +2,20 @@
 
 use std::borrow::Cow;
 
-use super::device::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
-use super::estimate::{self, Measure};
-use super::payload::{SparsePayload, ValueFormat};
-use super::select::SelectPlan;
-use crate::backend::cpu::{Cpu, Entries, Source};
+use crate::backend::cpu::Cpu;
 use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
-use crate::embed::{Access, Piece, ScanBuffers, Scatter, ScatterBuffers};
+use crate::embed::{Access, Measure, Piece, ScanBuffers, Scatter, ScatterBuffers};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::plan::{DecodeMode, Role};
 use crate::seed::Seed;
+use crate::sparse::payload::SparsePayload;
+use crate::sparse::select::SelectPlan;
+use crate::sparse::values::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
+use crate::sparse::{Entries, Source, estimate};
 use crate::view::PayloadView;
+use crate::wire::ValueFormat;
 use crate::words::{from_little_endian, little_endian};
 
 impl Wgpu {

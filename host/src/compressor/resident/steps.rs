@@ -2,19 +2,16 @@
 
 use std::ops::Range;
 
-use super::device::{everything, is_more_than_all, rest};
-use super::estimate::{self, Search};
-use super::passes::scatter;
-use super::selection::Selection;
-use super::{ScatterBuffers, SparsePayload};
-use crate::backend::cpu::Entries;
 use crate::codec::topk::{Select, SparsePlan, TopK};
 use crate::device::Device;
-use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{EncodePlan, Kernel, Limits, Pass, Role};
+use crate::plan::{EncodePlan, Limits, Role};
 use crate::seed::Seed;
+use crate::sparse::estimate::{self, Search};
+use crate::sparse::selection::Selection;
+use crate::sparse::values::{everything, is_more_than_all, rest};
+use crate::sparse::{Entries, SparsePayload};
 
 /// A selection of any kind, and the payload of what it leaves.
 #[derive(Debug)]
@@ -112,34 +109,5 @@ impl SparseSteps {
             false => None,
         };
         Ok(Selected { payload, rests })
-    }
-}
-
-/// The values of a payload's entries, as f32.
-pub(crate) fn sparse_values(device: &Device, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
-    device.sparse_values(payload)
-}
-
-/// Entries that are written over what is there, and leave all else as it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Put {
-    pub(crate) entries: u64,
-    pub(crate) elements: u64,
-}
-
-impl sealed::Sealed for Put {}
-
-impl Work for Put {
-    type Buffers<B> = ScatterBuffers<B>;
-
-    fn passes(&self, limits: &Limits) -> Result<std::borrow::Cow<'_, [Pass]>, Error> {
-        let mut passes = scatter(self.entries, None, self.elements, limits)?;
-        passes.retain(|pass| pass.kernel != Kernel::Clear);
-        Ok(passes.into())
-    }
-
-    fn pieces<B>(&self, buffers: ScatterBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        // Added to what is there, they would be read and written alike.
-        super::Scatter { entries: self.entries, elements: self.elements, weight: Some(1.0) }.pieces(buffers)
     }
 }

@@ -1,13 +1,12 @@
 //! What the owner of a piece keeps: the part of the sum that its payload did not hold. The sum is of what ranks sent,
-//! each times the inverse of [`power`](super::super::mean::power).
+//! each times the inverse of [`power`](super::mean::power).
 
-use super::super::error::ExchangeError;
-use super::super::planes::zeros;
-use crate::error::Error;
+use super::planes::zeros;
+use crate::error::{Error, ExchangeError};
 
 /// The owner's residual, and room for what it is behind the next step.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Owner {
+pub(super) struct Owner {
     /// The rank and the number of ranks whose piece it is of; none before the first step.
     place: Option<(u32, u32)>,
     now: Vec<f32>,
@@ -20,17 +19,17 @@ pub(in super::super) struct Owner {
 
 impl Owner {
     /// What was saved of this place.
-    pub(in super::super) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
+    pub(super) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
         Self { place, now, ..Self::default() }
     }
 
     /// The place, and the residual of its piece.
-    pub(in super::super) fn kept(&self) -> (Option<(u32, u32)>, &[f32]) {
+    pub(super) fn kept(&self) -> (Option<(u32, u32)>, &[f32]) {
         (self.place, &self.now)
     }
 
     /// Refuses to go on with other ranks than those of the residual.
-    pub(in super::super) fn expect(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+    pub(super) fn expect(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         match self.place {
             Some((of, of_ranks)) if (of, of_ranks) != (rank, ranks) => {
                 Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into())
@@ -40,7 +39,7 @@ impl Owner {
     }
 
     /// Refuses to gather beside a residual that only two phases send.
-    pub(in super::super) fn expect_none(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+    pub(super) fn expect_none(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         match self.place {
             Some((of, of_ranks)) => Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into()),
             None => Ok(()),
@@ -62,12 +61,12 @@ impl Owner {
     }
 
     /// Forgets a step that was begun, and the one before it.
-    pub(in super::super) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         (self.begun, self.before) = (None, None);
     }
 
     /// Keeps the step that was begun.
-    pub(in super::super) fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         if self.begun.is_some() {
             self.before = Some(std::mem::replace(&mut self.place, self.begun.take()));
             std::mem::swap(&mut self.now, &mut self.next);
@@ -75,7 +74,7 @@ impl Owner {
     }
 
     /// Takes back the last step that was kept.
-    pub(in super::super) fn undo(&mut self) {
+    pub(super) fn undo(&mut self) {
         if let Some(place) = self.before.take() {
             self.place = place;
             std::mem::swap(&mut self.now, &mut self.next);
@@ -83,7 +82,7 @@ impl Owner {
     }
 
     /// Makes it zero.
-    pub(in super::super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.now.fill(0.0);
     }
 }

@@ -1,5 +1,13 @@
 //! Open, probe, and the one place that chooses a backend.
 
+mod entropy;
+mod low_rank;
+mod model;
+mod random;
+mod rotation;
+mod sparse;
+mod vote;
+
 use std::sync::OnceLock;
 
 use crate::backend::cpu::Cpu;
@@ -10,7 +18,6 @@ use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
 use crate::dense;
 use crate::engine::Engine;
-use crate::entropy;
 use crate::error::{Error, expect_residual};
 use crate::family::CodecFamily;
 use crate::float_environment::FloatEnvironment;
@@ -170,6 +177,15 @@ impl Device {
     }
 
     /// What works on memory of the host's: here a backend is chosen for it.
+    /// The CPU, if that is the backend: it selects entries before it writes any sum.
+    fn as_cpu(&self) -> Option<&Cpu> {
+        match &self.backend {
+            Backend::Cpu(cpu) => Some(cpu),
+            #[cfg(any(feature = "cuda", feature = "wgpu"))]
+            _ => None,
+        }
+    }
+
     pub(crate) fn engine(&self) -> &dyn Engine {
         match &self.backend {
             Backend::Cpu(cpu) => cpu,
@@ -327,7 +343,7 @@ impl Device {
         // The caller's residual changes once nothing can fail any more.
         let mut left = residual.to_vec();
         let fixed = dense::encode(engine, &plan.fixed(), gradient, &mut left, seed)?;
-        let packed = entropy::pack(engine, &fixed.view(), plan.entropy())?;
+        let packed = crate::entropy::pack(engine, &fixed.view(), plan.entropy())?;
         residual.copy_from_slice(&left);
         Ok(packed)
     }
@@ -514,7 +530,7 @@ impl Device {
     /// Of each payload that is packed, one that is not.
     pub(crate) fn unpack_all(&self, payloads: &[PayloadView<'_>]) -> Result<Vec<Option<Payload>>, Error> {
         let unpack =
-            |p: &PayloadView<'_>| p.header().is_packed().then(|| entropy::unpack(self.engine(), p)).transpose();
+            |p: &PayloadView<'_>| p.header().is_packed().then(|| crate::entropy::unpack(self.engine(), p)).transpose();
         payloads.iter().map(unpack).collect()
     }
 }

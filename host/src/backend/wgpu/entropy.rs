@@ -1,15 +1,14 @@
 //! Packing on WGPU without a wait, for where a thread may not wait: a browser's.
 
-use super::engine::{Packed, agreed, as_it_is, bytes_of_total, check, front, packed_payload};
-use super::passes::Layout;
-use super::table::Entropy;
 use crate::backend::wgpu::{Copied, SCRATCH, Wgpu};
 use crate::embed::{Access, Piece};
+use crate::entropy::engine::{Packed, agreed, as_it_is, bytes_of_total, check, front, packed_payload};
+use crate::entropy::passes::Layout;
 use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{Pass, Role};
 use crate::view::AsPayload;
-use crate::wire::Payload;
+use crate::wire::{Entropy, Payload};
 
 /// The buffers of packing, as a caller would name them.
 const BUFFERS: [(&str, Role); 4] = [
