@@ -60,8 +60,8 @@ impl std::fmt::Display for Bucket {
 /// What a payload is: everything that decoding it needs besides its body.
 ///
 /// Every header is within what the format allows. It comes from a plan
-/// ([`EncodePlan::header`](crate::EncodePlan::header)), from a payload ([`Payload::header`]) or from received bytes
-/// ([`Header::read`]).
+/// ([`EncodePlan::header`](crate::EncodePlan::header)), from a payload ([`Payload::header`](super::Payload::header)) or
+/// from received bytes ([`Header::read`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub(crate) codec: CodecId,

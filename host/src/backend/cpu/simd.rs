@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
 use crate::plan::Part;
-use crate::sparse::{Entries, Source};
+use crate::sparse::Entries;
 use crate::wire::CodecId;
 
 /// Vector instructions that the kernels are compiled for.
@@ -283,7 +283,7 @@ impl Simd {
                 match (self, task.source.gradient) {
                     (Self::Baseline, _) => {}
                     (_, Gradient::F32(values)) => {
-                        let Filter { source: Source { residual, .. }, start, sums, floor } = task;
+                        let Filter { source: crate::sparse::Source { residual, .. }, start, sums, floor } = task;
                         let residual = residual.unwrap_or_default();
                         return match self {
                             Self::Avx512 => compress::filter(values, residual, sums, start, floor, to),
