@@ -176,7 +176,6 @@ impl Device {
         &self.passed_over
     }
 
-    /// What works on memory of the host's: here a backend is chosen for it.
     /// The CPU, if that is the backend: it selects entries before it writes any sum.
     fn as_cpu(&self) -> Option<&Cpu> {
         match &self.backend {
@@ -186,6 +185,7 @@ impl Device {
         }
     }
 
+    /// What works on memory of the host's: here a backend is chosen for it.
     pub(crate) fn engine(&self) -> &dyn Engine {
         match &self.backend {
             Backend::Cpu(cpu) => cpu,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::embed::{Piece, Work, present, sealed};
+use super::{Piece, Work, present, sealed};
 use crate::error::Error;
 use crate::low_rank::resident::ResidentLowRank;
 use crate::plan::{Limits, Pass, Role};

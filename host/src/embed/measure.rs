@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::embed::{Piece, ScanBuffers, Work, present, sealed};
+use super::{Piece, ScanBuffers, Work, present, sealed};
 use crate::error::Error;
 use crate::plan::{EncodePlan, Limits, Pass, Role};
 

@@ -29,6 +29,8 @@ mod measure;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod memory;
 mod pieces;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod put;
 mod random;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod rotation;
@@ -45,11 +47,11 @@ pub(crate) use self::memory::{ops, queue};
 pub use self::pieces::{Access, Piece};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::pieces::{by_role, used};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::put::Put;
 pub use self::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::rotation::{Cosine, Tiling, Turn, TurnBuffers};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::sparse::Put;
 pub use self::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
 pub use self::work::{
     Checked, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel, WithTable, Work,

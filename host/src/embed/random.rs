@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use gradwire_kernels::params::{RandomParams, random_flags};
 
-use crate::embed::{Checked, Piece, Work, residual, sealed};
+use super::{Checked, Piece, Work, residual, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, Span};

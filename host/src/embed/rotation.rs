@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::embed::{Piece, Work, sealed};
+use super::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass, Role};

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::embed::{Piece, Work, residual, sealed};
+use super::{Piece, Work, residual, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::sparse::passes::scatter;
 use crate::sparse::selection::Selection;
 
 /// The memory that a selection works on.
@@ -189,31 +187,4 @@ fn workspace<B>(selection: &Selection, buffer: B, needed: u64) -> Piece<B> {
     let table = selection.table_bytes();
     let piece = Piece::new("workspace", buffer, needed, [Some((Role::Workspace, 0)), None]);
     Piece { alignment: 256, ..piece.scratch(table, if selection.is_lazy() { table } else { 0 }) }
-}
-
-/// Entries that are written over what is there, and leave all else as it is.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Put {
-    pub(crate) entries: u64,
-    pub(crate) elements: u64,
-}
-
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-impl sealed::Sealed for Put {}
-
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-impl Work for Put {
-    type Buffers<B> = ScatterBuffers<B>;
-
-    fn passes(&self, limits: &Limits) -> Result<std::borrow::Cow<'_, [Pass]>, Error> {
-        let mut passes = scatter(self.entries, None, self.elements, limits)?;
-        passes.retain(|pass| pass.kernel != crate::plan::Kernel::Clear);
-        Ok(passes.into())
-    }
-
-    fn pieces<B>(&self, buffers: ScatterBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        // Added to what is there, they would be read and written alike.
-        Scatter { entries: self.entries, elements: self.elements, weight: Some(1.0) }.pieces(buffers)
-    }
 }

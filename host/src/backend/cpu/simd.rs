@@ -283,8 +283,8 @@ impl Simd {
                 match (self, task.source.gradient) {
                     (Self::Baseline, _) => {}
                     (_, Gradient::F32(values)) => {
-                        let Filter { source: crate::sparse::Source { residual, .. }, start, sums, floor } = task;
-                        let residual = residual.unwrap_or_default();
+                        let Filter { source, start, sums, floor } = task;
+                        let residual = source.residual.unwrap_or_default();
                         return match self {
                             Self::Avx512 => compress::filter(values, residual, sums, start, floor, to),
                             _ => compress::filter_by_table(values, residual, sums, start, floor, to),

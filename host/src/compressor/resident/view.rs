@@ -1,4 +1,4 @@
-//! An exchange of memory of cudarc.
+//! An exchange of a gradient that is a slice or a view of cudarc's.
 
 use super::ResidentCompressor;
 use crate::backend::cuda::Cuda;

@@ -1,4 +1,4 @@
-//! What the CPU does where memory of the host lies, topic by topic.
+//! The CPU's implementation of each engine, which works in place on the host's memory.
 
 mod dense;
 mod entropy;
