@@ -1,15 +1,16 @@
 //! What a state that stays in a device's memory asks of that device.
 
-use super::{Piece, Work, sealed};
+use super::{Work, sealed};
 use crate::error::Error;
-use crate::plan::{Limits, Pass};
 
 /// A device in whose memory a state can stay, as that of a [`ResidentCompressor`](crate::ResidentCompressor): `Cuda`
 /// and `Wgpu`. The trait is implemented here alone.
 pub trait DeviceMemory: ops::Ops {}
 
 pub(crate) mod ops {
-    use super::{Error, Limits, Pass, Piece};
+    use crate::embed::Piece;
+    use crate::error::Error;
+    use crate::plan::{Limits, Pass};
 
     /// What is done with the memory. All of it goes to the device in the order of the calls; [`Ops::read`] waits for
     /// what came before it.

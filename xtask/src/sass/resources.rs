@@ -10,7 +10,7 @@ use super::chip::{TARGETS, limits};
 use super::tools::{Resources, Tools};
 use crate::side_by_side::side_by_side;
 
-/// Threads of every block of every kernel: `host/src/plan/mod.rs`.
+/// Threads of every block of every kernel: `host/src/plan/pass.rs`.
 pub(super) const THREADS: u32 = 256;
 
 /// One kernel for one target.

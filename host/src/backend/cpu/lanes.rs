@@ -92,7 +92,7 @@ pub(super) use x86::{Avx2, Avx512};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{LANES, Lanes};
+    use crate::backend::cpu::lanes::{LANES, Lanes};
 
     /// Two registers of AVX2. To be used only where a caller is compiled for AVX2.
     #[derive(Clone, Copy)]

@@ -1,68 +1,11 @@
 //! Searches by thresholds that start from statistics of a gradient: for a threshold that is estimated, and for the
 //! largest entries of each sign. Pure, but for what [`Device`](crate::Device) is asked.
 
+mod either;
 mod numbers;
 mod per_sign;
 mod search;
 mod statistics;
 
-use self::per_sign::PerSign;
-use self::search::About;
-use crate::error::Error;
-use crate::float_environment::FloatEnvironment;
-use crate::sparse::entries::Entries;
-
+pub(crate) use self::either::Search;
 pub(crate) use self::statistics::{plans, search};
-
-/// A search that goes on in steps: [`Search::next`] says from which threshold on entries are to be selected, and
-/// [`Search::take`] takes them up. Behind the last step, [`Search::end`] has those that are kept.
-#[derive(Clone, Debug)]
-pub(crate) enum Search {
-    /// About so many entries, of at least a magnitude.
-    About(About),
-    /// A part of the elements of each sign.
-    PerSign(PerSign),
-}
-
-impl Search {
-    /// The threshold from which on entries are to be selected next; none behind the last step.
-    pub(crate) fn next(&self) -> Option<f32> {
-        match self {
-            Self::About(search) => search.next(),
-            Self::PerSign(search) => search.next(),
-        }
-    }
-
-    /// Whether [`Search::count`] may take up how many entries reach that threshold, in the place of the entries.
-    pub(crate) fn counts(&self) -> bool {
-        matches!(self, Self::PerSign(search) if search.counts())
-    }
-
-    /// Takes up how many entries reach it.
-    pub(crate) fn count(&mut self, reached: u64) {
-        let _environment = FloatEnvironment::standard();
-        if let Self::PerSign(search) = self {
-            search.count(reached);
-        }
-    }
-
-    /// Takes up the entries that reach it, all of them, in rising order.
-    pub(crate) fn take(&mut self, entries: Entries) {
-        let _environment = FloatEnvironment::standard();
-        match self {
-            Self::About(search) => search.take(entries),
-            Self::PerSign(search) => search.take(entries),
-        }
-    }
-
-    /// The entries that are kept.
-    ///
-    /// # Errors
-    /// [`Error::Backend`] where there is no memory to order them.
-    pub(crate) fn end(self) -> Result<Entries, Error> {
-        match self {
-            Self::About(search) => Ok(search.end()),
-            Self::PerSign(search) => search.end(),
-        }
-    }
-}

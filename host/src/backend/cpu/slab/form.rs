@@ -3,7 +3,7 @@
 use gradwire_kernels::arith::float::{INF_BITS, bf16_to_f32, f16_to_f32};
 
 use super::super::lanes::{LANES, Lanes, Line};
-use super::{
+use super::parts::{
     Before, Form, GROUP, MOST, Rows, SPREAD, STRIDE, Scales, Slab, TILE, TOGETHER, group_of, scale, scales_of,
     tile_width,
 };

@@ -2,7 +2,7 @@
 
 use super::super::lanes::{LANES, Lanes};
 use super::form::Ahead;
-use super::{LARGE_GROUP, TOGETHER, Weights};
+use super::parts::{LARGE_GROUP, TOGETHER, Weights};
 
 /// Parts of neighbouring rows. Nothing here is a closure: one that is not inlined would be compiled for the narrowest
 /// vectors.

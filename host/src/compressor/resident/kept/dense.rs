@@ -1,6 +1,6 @@
 //! Tensors of which every element is quantized.
 
-use super::{Bodies, Onto, Place};
+use super::place::{Bodies, Onto, Place};
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::resident::memory::Queue;

@@ -1,7 +1,7 @@
 //! Tensors that go as factors.
 
+use super::place::{Place, pack, unpack};
 use super::quantized::{OnDevice, Quantized};
-use super::{Place, pack, unpack};
 use crate::collective::Collective;
 use crate::compressor::Compressor;
 use crate::compressor::algorithm::{Means, Step};

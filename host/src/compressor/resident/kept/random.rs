@@ -1,6 +1,6 @@
 //! Tensors of which the seed draws the entries that are sent.
 
-use super::{Packed, Place, taken, unpack};
+use super::place::{Packed, Place, taken, unpack};
 use crate::collective::Collective;
 use crate::compressor::failure::{Failure, expect_finite};
 use crate::compressor::mean;

@@ -2,7 +2,7 @@
 
 use gradwire_kernels::arith::float::accumulate;
 
-use super::{Bodies, Onto, Packed, Place, taken, unpack};
+use super::place::{Bodies, Onto, Packed, Place, taken, unpack};
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Method, Part, Received};
 use crate::compressor::resident::finite::Finite;

@@ -1,7 +1,7 @@
 //! Tensors of which entries are selected.
 
 use super::super::steps::{Selected, SparseSteps};
-use super::{Onto, Packed, Place, pack, taken, unpack};
+use super::place::{Onto, Packed, Place, pack, taken, unpack};
 use crate::codec::topk::TopK;
 use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
