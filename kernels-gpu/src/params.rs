@@ -569,6 +569,22 @@ pub struct MomentumParams {
     pub gain: u32,
 }
 
+/// Argument of the kernel that takes a step back on the device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct RestoreParams {
+    /// Elements.
+    pub elements: u32,
+    /// Words of the status.
+    pub words: u32,
+    /// Spans of 2048 elements that a block takes.
+    pub spans: u32,
+    /// 1: the elements become those of the copy. 0: they become `fill`.
+    pub copies: u32,
+    /// Bits of a number.
+    pub fill: u32,
+}
+
 /// `flags` of [`RotateParams`].
 pub mod rotate_flags {
     /// Transform back: the signs come last, and what was padded is not written.

@@ -102,7 +102,7 @@ gradwire_kernels::bucketed_codecs!(codec_families);
 
 /// All others.
 const OTHERS: &[Family] = &[
-    // The search for elements that are not finite, which every codec may ask for, and momentum.
+    // The search for elements that are not finite, which every codec may ask for, momentum, and steps taken back.
     family!("common", ["finite_", "memory_"], 80, 80),
     // Encoding and decoding by the settings that are used most.
     family!("qsgd_fixed", ["qsgd_fixed_"], 80, 90),

@@ -116,6 +116,8 @@ pub enum Kernel {
     /// Takes factors that were all-reduced, and multiplies their columns with one another: of devices whose
     /// [`Limits`](super::Limits) say that blocks share a factor.
     PowerSgdProducts,
+    /// Takes a step back if it found a number that is not finite: of exchanges that are queued on a CUDA stream.
+    Restore,
     /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
     /// [`Kernel::EncodeSegments`]. No plan names it.
     Fixed(Preset),
@@ -169,7 +171,7 @@ const SHARED: [Kernel; 40] = [
 ];
 
 /// Kernels of CUDA alone.
-const OF_CUDA: [Kernel; 2] = [Kernel::TopKRest, Kernel::PowerSgdProducts];
+const OF_CUDA: [Kernel; 3] = [Kernel::TopKRest, Kernel::PowerSgdProducts, Kernel::Restore];
 
 /// Kernels of a bucketed codec.
 const fn of_codec(codec: CodecId) -> [Kernel; 9] {
@@ -277,6 +279,7 @@ impl Kernel {
             Self::TopKBlock => "topk_block",
             Self::Scatter => "sparse_scatter",
             Self::Momentum => "memory_momentum",
+            Self::Restore => "memory_restore",
             Self::Rotate => "rotate_blocks",
             Self::Dct => "dct_blocks",
             Self::Tiles => "dct_tiles",

@@ -27,6 +27,8 @@ pub enum Params {
     Scatter(ScatterParams),
     /// Of the kernel that adds a gradient to a momentum.
     Momentum(MomentumParams),
+    /// Of the kernel that takes a step back.
+    Restore(RestoreParams),
     /// Of the kernel that rotates blocks.
     Rotate(RotateParams),
     /// Of the kernel that transforms blocks by cosines.
@@ -54,6 +56,7 @@ impl Params {
             Self::Select(p) => bytemuck::bytes_of(p),
             Self::Scatter(p) => bytemuck::bytes_of(p),
             Self::Momentum(p) => bytemuck::bytes_of(p),
+            Self::Restore(p) => bytemuck::bytes_of(p),
             Self::Rotate(p) => bytemuck::bytes_of(p),
             Self::Dct(p) => bytemuck::bytes_of(p),
             Self::Tiles(p) => bytemuck::bytes_of(p),
@@ -189,6 +192,7 @@ impl Pass {
             Kernel::Clear
             | Kernel::FiniteScan
             | Kernel::Momentum
+            | Kernel::Restore
             | Kernel::Rotate
             | Kernel::Dct
             | Kernel::Tiles

@@ -31,7 +31,10 @@ fn the_table_has_the_kernels_and_nothing_else() {
     );
     let fixed = Preset::ALL.map(Kernel::Fixed);
     let fixed_decode = DecodePreset::ALL.map(Kernel::FixedDecode);
-    assert_eq!(of_cuda, [&[Kernel::TopKRest, Kernel::PowerSgdProducts][..], &fixed, &fixed_decode].concat());
+    assert_eq!(
+        of_cuda,
+        [&[Kernel::TopKRest, Kernel::PowerSgdProducts, Kernel::Restore][..], &fixed, &fixed_decode].concat()
+    );
 }
 
 /// The words of a shader's table of cosines and sines.

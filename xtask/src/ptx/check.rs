@@ -69,6 +69,7 @@ fn parameters(file: &str, ptx: &str) -> Result<(), String> {
         let (bytes, pointers) = match name {
             "sparse_scatter" => (32, 3),
             "memory_momentum" | "sign_vote" => (16, 2),
+            "memory_restore" => (20, 3),
             "rotate_blocks" => (48, 2),
             "dct_blocks" => (16, 2),
             "dct_tiles" => (36, 2),

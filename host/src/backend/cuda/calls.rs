@@ -6,7 +6,7 @@ use std::ptr;
 use super::artifacts::Header;
 use super::driver::{DeviceInfo, DevicePtr, Driver, EventId, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId};
 use super::error::{CAPTURE_IMPLICIT, DriverError, NOT_FOUND, OUT_OF_MEMORY, is_refusal};
-use super::real::{Function, RealDriver};
+use super::real::{Function, Module, RealDriver};
 use super::sys::{
     self, CUcontext, CUevent, CUfunction, CUlaunchAttribute, CUlaunchAttributeValue, CUlaunchConfig, CUlinkState,
     CUmodule, CUresult, CUstream,
@@ -107,39 +107,56 @@ impl Driver for RealDriver {
 
     fn unload_module(&self, module: ModuleId) {
         let Ok(_current) = self.enter() else { return };
-        let mut loaded = self.loaded_mut();
-        let Some(raw) = loaded.modules.remove(&module.0) else { return };
-        loaded.functions.retain(|_, function| function.module != module.0);
-        // Kernels of it may still be queued, on streams that only the caller knows. An error has nobody to go to.
-        // SAFETY: the context is current; the module was loaded by this driver, and it left the map just now, so this
-        // happens once.
+        let removed = {
+            let mut loaded = self.loaded_mut();
+            loaded.functions.retain(|_, function| function.number != module.0);
+            loaded.modules.remove(&module.0)
+        };
+        let Some(removed) = removed else { return };
+        removed.end();
+        // Kernels of it may still be queued, on streams that only the caller knows. Errors are ignored: there is no
+        // caller to report to.
+        // SAFETY: the context is current; the module was loaded by this driver, no call holds it, and it left the map
+        // just now, so this happens once.
         unsafe {
             (self.api.ctx_synchronize)();
-            (self.api.module_unload)(raw);
+            (self.api.module_unload)(removed.raw);
         }
     }
 
     fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError> {
-        let known = |(_, function): &(&u64, &Function)| function.module == module.0 && function.name == name;
-        let mut loaded = self.loaded_mut();
-        if let Some((number, _)) = loaded.functions.iter().find(known) {
-            return Ok(FunctionId(*number));
-        }
-        let Some(&parent) = loaded.modules.get(&module.0) else {
-            return Err(DriverError::NotLoaded { what: "module", id: module.0 });
+        let not_loaded = DriverError::NotLoaded { what: "module", id: module.0 };
+        let known = |(_, function): &(&u64, &Function)| function.number == module.0 && function.name == name;
+        let parent = {
+            let loaded = self.loaded();
+            if let Some((number, _)) = loaded.functions.iter().find(known) {
+                return Ok(FunctionId(*number));
+            }
+            loaded.modules.get(&module.0).cloned()
         };
+        let Some(parent) = parent else { return Err(not_loaded) };
+        let Some(_held) = parent.hold() else { return Err(not_loaded) };
         let symbol = terminated("the name of a kernel", name)?;
         let _current = self.enter()?;
         let mut raw = CUfunction::NULL;
-        // SAFETY: `raw` is a place for a function, the module is loaded and stays so while the lock is held, and the
-        // name ends in NUL.
-        let result = unsafe { (self.api.module_get_function)(&raw mut raw, parent, symbol.as_ptr()) };
+        // SAFETY: `raw` is a place for a function, the module is loaded and stays so while it is held, and the name
+        // ends in NUL.
+        let result = unsafe { (self.api.module_get_function)(&raw mut raw, parent.raw, symbol.as_ptr()) };
         if result.0 == NOT_FOUND {
             return Err(DriverError::MissingFunction { name: name.into() });
         }
         self.check("cuModuleGetFunction", result)?;
+        let mut loaded = self.loaded_mut();
+        // Another thread may have looked it up meanwhile, or begun to unload the module.
+        if let Some((number, _)) = loaded.functions.iter().find(known) {
+            return Ok(FunctionId(*number));
+        }
+        if !loaded.modules.contains_key(&module.0) {
+            return Err(not_loaded);
+        }
         let number = loaded.number();
-        loaded.functions.insert(number, Function { module: module.0, name: name.into(), raw });
+        let function = Function { number: module.0, name: name.into(), raw, module: parent.clone() };
+        loaded.functions.insert(number, function);
         Ok(FunctionId(number))
     }
 
@@ -429,11 +446,11 @@ impl RealDriver {
         stream: StreamId,
         launch: impl FnOnce(CUfunction, *mut *mut c_void, CUstream) -> CUresult,
     ) -> Result<(), DriverError> {
-        // The lock is held over the call, so that the module cannot be unloaded between the look and the launch.
-        let loaded = self.loaded();
-        let Some(found) = loaded.functions.get(&function.0) else {
-            return Err(DriverError::NotLoaded { what: "function", id: function.0 });
-        };
+        let not_loaded = DriverError::NotLoaded { what: "function", id: function.0 };
+        let found = self.loaded().functions.get(&function.0).map(|found| (found.module.clone(), found.raw));
+        let Some((module, raw)) = found else { return Err(not_loaded) };
+        // Held over the call, so that nobody unloads the module before it ends.
+        let Some(_held) = module.hold() else { return Err(not_loaded) };
         if grid == 0 {
             return Ok(());
         }
@@ -446,7 +463,7 @@ impl RealDriver {
             })
             .collect();
         let _current = self.enter()?;
-        self.check(call, launch(found.raw, addresses.as_mut_ptr(), self.stream(stream)))
+        self.check(call, launch(raw, addresses.as_mut_ptr(), self.stream(stream)))
     }
 
     /// The error of a result that compiling gave.
@@ -473,7 +490,7 @@ impl RealDriver {
     fn keep(&self, module: CUmodule) -> ModuleId {
         let mut loaded = self.loaded_mut();
         let number = loaded.number();
-        loaded.modules.insert(number, module);
+        loaded.modules.insert(number, Module::new(module));
         ModuleId(number)
     }
 }

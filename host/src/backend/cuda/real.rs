@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::driver::{DeviceInfo, StreamId};
 use super::error::{DriverError, NO_DEVICE};
@@ -35,15 +35,47 @@ unsafe impl Sync for RealDriver {}
 #[derive(Default)]
 pub(super) struct Loaded {
     last: u64,
-    pub(super) modules: HashMap<u64, CUmodule>,
+    pub(super) modules: HashMap<u64, Arc<Module>>,
     pub(super) functions: HashMap<u64, Function>,
+}
+
+/// A module, and a lock that keeps it loaded during a call.
+///
+/// It is the module's own lock: a launch may wait until the stream has space, and so for other ranks. While it waits,
+/// other threads load modules and launch their kernels, which those ranks may need.
+pub(super) struct Module {
+    pub(super) raw: CUmodule,
+    is_loaded: RwLock<bool>,
+}
+
+// SAFETY: the driver's handles belong to no thread, and its functions may be called from any.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    pub(super) fn new(raw: CUmodule) -> Arc<Self> {
+        Arc::new(Self { raw, is_loaded: RwLock::new(true) })
+    }
+
+    /// Keeps the module loaded until the guard is dropped; none if it is unloaded already.
+    pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        Some(self.is_loaded.read().unwrap_or_else(PoisonError::into_inner)).filter(|is_loaded| **is_loaded)
+    }
+
+    /// Waits until no call holds the module. No later one can.
+    pub(super) fn end(&self) {
+        *self.is_loaded.write().unwrap_or_else(PoisonError::into_inner) = false;
+    }
 }
 
 /// A kernel that was looked up.
 pub(super) struct Function {
-    pub(super) module: u64,
+    /// That of its module.
+    pub(super) number: u64,
     pub(super) name: String,
     pub(super) raw: CUfunction,
+    pub(super) module: Arc<Module>,
 }
 
 impl Loaded {
@@ -224,7 +256,7 @@ impl Drop for RealDriver {
             for module in modules.into_values() {
                 // SAFETY: the module was loaded by this value and is in the map until it is unloaded, and no kernel of
                 // it runs any more.
-                unsafe { (self.api.module_unload)(module) };
+                unsafe { (self.api.module_unload)(module.raw) };
             }
         }
         if self.owned {

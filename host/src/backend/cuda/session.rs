@@ -119,6 +119,7 @@ impl Shared {
             Params::Select(_) => &[Role::Input, Role::Residual, Role::Workspace, Role::Indices, Role::Values],
             Params::Scatter(_) => &[Role::Indices, Role::Values, Role::Output],
             Params::Momentum(_) => &[Role::Input, Role::Residual],
+            Params::Restore(_) => &[Role::Input, Role::Residual, Role::Status],
             Params::Rotate(_) | Params::Dct(_) | Params::Tiles(_) | Params::Vote(_) => &[Role::Input, Role::Output],
             Params::Gather(_) => &[Role::Input, Role::Residual, Role::Output],
             Params::Spread(_) => &[Role::Values, Role::Output],

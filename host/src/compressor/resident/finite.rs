@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::compressor::part::Part;
 use crate::compressor::resident::memory::Queue;
-use crate::embed::{DeviceMemory, Piece, Work, sealed};
+use crate::embed::{DeviceMemory, Piece, Work, residual as residual_of, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, NonFinite, Pass, Role, STATUS_BYTES, refuse_not_finite};
@@ -37,20 +37,26 @@ impl<D: DeviceMemory> Finite<D> {
             return Ok(());
         }
         let status = queue.all(&self.0);
-        queue.run(Scan { elements }, ScanBuffers { values: values.clone(), status: status.clone() })?;
+        let buffers = ScanBuffers { values: values.clone(), residual: None, status: status.clone() };
+        queue.run(Scan { elements, feedback: false }, buffers)?;
         let mut found = [0u32];
         queue.read(&status, 0, &mut found)?;
         refuse_not_finite(found[0])
     }
 }
 
-struct Scan {
-    elements: u64,
+/// Leaves where the first number is that is not finite, or zeros.
+pub(super) struct Scan {
+    pub(super) elements: u64,
+    /// Whether the numbers are sums with a residual.
+    pub(super) feedback: bool,
 }
 
-struct ScanBuffers<B> {
-    values: B,
-    status: B,
+pub(super) struct ScanBuffers<B> {
+    pub(super) values: B,
+    /// With feedback.
+    pub(super) residual: Option<B>,
+    pub(super) status: B,
 }
 
 impl sealed::Sealed for Scan {}
@@ -59,11 +65,14 @@ impl Work for Scan {
     type Buffers<B> = ScanBuffers<B>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
-        scan_passes(self.elements as usize, Dtype::F32, false, limits).map(Cow::Owned)
+        scan_passes(self.elements as usize, Dtype::F32, self.feedback, limits).map(Cow::Owned)
     }
 
     fn pieces<B>(&self, buffers: ScanBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        let status = Piece::new("status", buffers.status, STATUS_BYTES, [Some((Role::Status, 0)), None]);
-        Ok(vec![Piece::gradient(buffers.values, self.elements, Dtype::F32), status.scratch(0, STATUS_BYTES)])
+        let ScanBuffers { values, residual, status } = buffers;
+        let status = Piece::new("status", status, STATUS_BYTES, [Some((Role::Status, 0)), None]);
+        let mut pieces = vec![Piece::gradient(values, self.elements, Dtype::F32), status.scratch(0, STATUS_BYTES)];
+        pieces.extend(residual_of(self.feedback, residual, self.elements)?.map(Piece::read));
+        Ok(pieces)
     }
 }

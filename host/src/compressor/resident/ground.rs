@@ -145,12 +145,7 @@ impl<D: DeviceMemory> Ground for Resident<'_, D> {
         let Self { queue, state, gradient, elements, .. } = self;
         let bytes = 4 * *elements;
         queue.memory().check("gradient", gradient, bytes)?;
-        for plane in state.planes.iter().flatten() {
-            queue.keep(plane, bytes)?;
-        }
-        for kept in &mut state.parts {
-            kept.keep(queue)?;
-        }
+        state.keep(queue, bytes)?;
         if let Some(before) = &state.gradient {
             queue.copy((gradient, 0), (&queue.all(before), 0), bytes)?;
         }

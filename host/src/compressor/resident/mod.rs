@@ -122,6 +122,11 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 /// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4;
 ///   of PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
 ///   tensors that go uncompressed.
+///   Where there is a state, 8 bytes more (16 with momentum) say whether this rank's numbers are finite.
+/// * **NaN and infinity**: as with [`Compressor::exchange`], a step is skipped on every rank where the gradient of any
+///   rank, its sum with the residual, or the mean is not finite: all of the mean is NaN, and the state stays as it was,
+///   to the bit. The device finds it and takes the step back; the host never knows, and the step counts. With
+///   `powersgd:onesided` a skipped step takes its turn: the next one computes the other side.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
 ///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
 /// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
@@ -130,6 +135,9 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 ///   is no way back, since other ranks may have gone on: gradient and state hold anything, and every later call is
 ///   refused with [`crate::ExchangeError::BrokenOff`]. The same holds where a group fails with work of this compressor
 ///   that was not waited for. The way on is a new group, and compressors restored from saved states.
+/// * **Traffic** beside the kernels: a copy of the state before each step (8 bytes per element of residual and of
+///   momentum), and scans of what is sent and of the mean (4 bytes per element of each that is read). How much time that
+///   takes was not measured on a GPU.
 /// * **Memory**: that of a [`ResidentCompressor`], payloads of all ranks, and 8 bytes per element that goes
 ///   uncompressed. Dropped before [`QueuedCompressor::wait`], it is leaked: to wait for ranks that may have ended has
 ///   no end.
@@ -157,6 +165,12 @@ struct State<D: DeviceMemory> {
 impl<D: DeviceMemory> State<D> {
     fn plane(&self, held: Held) -> Option<&Plane<D::Room>> {
         self.planes[held as usize].as_ref()
+    }
+
+    /// Queues copies of planes of this many bytes, and of the parts' own memory, as they are before a step.
+    fn keep(&mut self, queue: &Queue<'_, D>, bytes: u64) -> Result<(), Error> {
+        self.planes.iter().flatten().try_for_each(|plane| queue.keep(plane, bytes))?;
+        self.parts.iter_mut().try_for_each(|kept| kept.keep(queue))
     }
 
     /// Queues what puts planes of this many bytes, and the parts' own memory, back to before the last step.

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use gradwire::backend::cuda::driver::{DevicePtr, Driver, StreamId};
 use gradwire::backend::cuda::{Cuda, DeviceSlice, RealDriver};
+use gradwire::embed::{Encode, EncodeBuffers};
 use gradwire::{
-    Compressor, Device, Error, ExchangeError, Policy, QueuedCompressor, StreamCollective, Tensor, Transfer,
+    Codec, CodecId, Compressor, Device, Dtype, Error, ExchangeError, Policy, Qsgd, QueuedCompressor, Seed,
+    StreamCollective, Tensor, Transfer,
 };
 use gradwire_collectives::{Collective, CollectiveError, Nccl, Threads};
 use gradwire_ptx_machine::Machine;
@@ -21,7 +23,7 @@ const RUN: u64 = 11;
 const STEPS: u64 = 3;
 
 /// Every kind of part: codes, entries, factors, momentum; and tensors that go whole beside them.
-const TEXTS: [&str; 23] = [
+const TEXTS: [&str; 24] = [
     "none",
     "qsgd:bits=4,bucket=64+ef",
     "qsgd:bits=8,bucket=whole",
@@ -38,6 +40,7 @@ const TEXTS: [&str; 23] = [
     "quantile:levels=16,bucket=256+ef",
     "powersgd:rank=2",
     "powersgd:rank=1+momentum=0.5",
+    "powersgd:rank=2,onesided",
     "randomk:0.05",
     "randomk:k=40+noef",
     "randomk:0.6,unbiased",
@@ -78,15 +81,17 @@ fn all() -> Vec<Compressor> {
     TEXTS.iter().map(|text| of(text)).chain([mixed(), with_random(), with_cosines()]).collect()
 }
 
+/// The stand-in for a driver.
+fn driver() -> Arc<RealDriver> {
+    let path = settings(LONG).driver.expect("a path");
+    // SAFETY: it is the stand-in.
+    Arc::new(unsafe { RealDriver::open_library(&path, 0) }.expect("the stand-in"))
+}
+
 /// The stand-in for a device, in which kernels are compiled once for all ranks.
 fn device() -> &'static Cuda {
     static DEVICE: OnceLock<Cuda> = OnceLock::new();
-    DEVICE.get_or_init(|| {
-        let path = settings(LONG).driver.expect("a path");
-        // SAFETY: it is the stand-in.
-        let driver = unsafe { RealDriver::open_library(&path, 0) }.expect("the stand-in");
-        Cuda::with_driver(Arc::new(driver), None).expect("an artifact that fits")
-    })
+    DEVICE.get_or_init(|| Cuda::with_driver(driver(), None).expect("an artifact that fits"))
 }
 
 /// A rank's memory and stream, and the device on that stream.
@@ -149,8 +154,11 @@ fn state(of: &Compressor) -> Vec<u8> {
     }
 }
 
+/// The gradient of a rank in a step.
+type Given = fn(usize, u32, u64) -> Vec<f32>;
+
 /// Steps of an exchange between threads, on the same device where factors need it.
-fn expected(compressor: &Compressor, ranks: u32) -> Vec<Outcome> {
+fn expected(compressor: &Compressor, ranks: u32, given: Given) -> Vec<Outcome> {
     let factors = format!("{:?}", compressor.recipes()).contains("factors: Some");
     let groups = Arc::new(Mutex::new(Threads::group(ranks).expect("a group")));
     let compressor = compressor.clone();
@@ -159,7 +167,7 @@ fn expected(compressor: &Compressor, ranks: u32) -> Vec<Outcome> {
         let device = if factors { Device::from(device().clone()) } else { Device::cpu() };
         let mut compressor = compressor.clone();
         let mut step = |step| {
-            let mut gradient = work::gradient(compressor.elements(), group.rank(), step);
+            let mut gradient = given(compressor.elements(), group.rank(), step);
             compressor.exchange(&device, &mut group, &mut gradient).expect("threads do not fail");
             bits(&gradient)
         };
@@ -172,45 +180,144 @@ fn expected(compressor: &Compressor, ranks: u32) -> Vec<Outcome> {
 
 /// Queues a step, and gives the gradient behind it.
 fn step(compressor: &mut QueuedCompressor, group: &mut Nccl, memory: &Memory, step: u64) -> Result<Vec<u32>, Error> {
-    let given = work::gradient(compressor.elements(), Collective::rank(group), step);
-    let at = memory.put(&given);
+    queue(compressor, group, memory, &work::gradient(compressor.elements(), Collective::rank(group), step))
+}
+
+/// Queues a step of this gradient, and gives the gradient behind it.
+fn queue(
+    compressor: &mut QueuedCompressor,
+    group: &mut Nccl,
+    memory: &Memory,
+    given: &[f32],
+) -> Result<Vec<u32>, Error> {
+    let at = memory.put(given);
     // SAFETY: the memory is there until the process ends.
     unsafe { compressor.exchange(group, DeviceSlice::new(at, 4 * given.len() as u64)) }?;
     Ok(bits(&memory.get(at, given.len())))
 }
 
+/// Holds that queued steps leave what steps between threads leave. With `undone`, a step of another gradient comes before
+/// each, and is taken back.
+fn expect_the_bits_of_threads(all: fn() -> Vec<Compressor>, ranks: u32, given: Given, undone: bool) {
+    let expected: Vec<_> = all().iter().map(|compressor| expected(compressor, ranks, given)).collect();
+    let found = on(id(), ranks, LONG, move |mut group| {
+        let (memory, cuda) = place();
+        let outcomes = all().into_iter().map(|compressor| {
+            let name = format!("{:?}", compressor.recipes());
+            let mut queued = compressor.queued(&cuda, &mut group).expect(&name);
+            let steps = (0..STEPS).map(|at| {
+                if undone {
+                    step(&mut queued, &mut group, &memory, 50 + at).expect(&name);
+                    queued.undo().expect("a step was queued");
+                    assert!(matches!(queued.undo(), Err(Error::Exchange(ExchangeError::NothingToUndo))), "{name}");
+                }
+                let given = given(compressor.elements(), Collective::rank(&group), at);
+                queue(&mut queued, &mut group, &memory, &given).expect(&name)
+            });
+            let steps = steps.collect();
+            // SAFETY: the group is of the same context.
+            let host = unsafe { queued.download(&mut group) }.expect(&name);
+            assert_eq!((host.steps(), queued.steps()), (STEPS, STEPS));
+            assert!(queued.last_bytes() > 0, "{name}");
+            (steps, state(&host))
+        });
+        let outcomes: Vec<Outcome> = outcomes.collect();
+        group.finish().expect("all ranks end");
+        outcomes
+    });
+    for (index, expected) in expected.iter().enumerate() {
+        let name = format!("{:?}", all()[index].recipes());
+        for (rank, (means, state)) in expected.iter().enumerate() {
+            let (found_means, found_state) = &found[rank][index];
+            for (step, (found, mean)) in found_means.iter().zip(means).enumerate() {
+                let differs = found.iter().zip(mean).position(|(a, b)| a != b);
+                assert_eq!(differs, None, "{name}: rank {rank} of {ranks}, step {step}");
+            }
+            assert!(found_state == state, "{name}: state of rank {rank} of {ranks}");
+        }
+    }
+}
+
 #[test]
 fn queued_exchanges_have_the_bits_of_threads_for_1_to_4_ranks() {
     for ranks in 1..=4 {
-        let expected: Vec<_> = all().iter().map(|compressor| expected(compressor, ranks)).collect();
-        let found = on(id(), ranks, LONG, move |mut group| {
-            let (memory, cuda) = place();
-            let outcomes = all().into_iter().map(|compressor| {
-                let name = format!("{:?}", compressor.recipes());
-                let mut queued = compressor.queued(&cuda, &mut group).expect(&name);
-                let steps = (0..STEPS).map(|at| step(&mut queued, &mut group, &memory, at).expect(&name)).collect();
-                // SAFETY: the group is of the same context.
-                let host = unsafe { queued.download(&mut group) }.expect(&name);
-                assert_eq!((host.steps(), queued.steps()), (STEPS, STEPS));
-                assert!(queued.last_bytes() > 0, "{name}");
-                (steps, state(&host))
-            });
-            let outcomes: Vec<Outcome> = outcomes.collect();
-            group.finish().expect("all ranks end");
-            outcomes
-        });
-        for (index, expected) in expected.iter().enumerate() {
-            let name = format!("{:?}", all()[index].recipes());
-            for (rank, (means, state)) in expected.iter().enumerate() {
-                let (found_means, found_state) = &found[rank][index];
-                for (step, (found, mean)) in found_means.iter().zip(means).enumerate() {
-                    let differs = found.iter().zip(mean).position(|(a, b)| a != b);
-                    assert_eq!(differs, None, "{name}: rank {rank} of {ranks}, step {step}");
-                }
-                assert!(found_state == state, "{name}: state of rank {rank} of {ranks}");
-            }
-        }
+        expect_the_bits_of_threads(all, ranks, work::gradient, false);
     }
+}
+
+#[test]
+fn a_queued_step_that_is_taken_back_leaves_the_state_as_it_was() {
+    expect_the_bits_of_threads(all, 2, work::gradient, true);
+}
+
+/// Those that keep a state and whose steps do not depend on how many were skipped; and one of several blocks.
+fn with_state() -> Vec<Compressor> {
+    let several = Compressor::new("sign+momentum=0.9", [[150, 100]], RUN).expect("valid");
+    let keeps = |of: &Compressor| {
+        let recipes = format!("{:?}", of.recipes());
+        !recipes.contains("one_sided: true") && of.recipes().iter().any(|recipe| !recipe.is_none())
+    };
+    all().into_iter().filter(keeps).chain([several]).collect()
+}
+
+/// Rank 0 has a NaN in step 1.
+fn with_a_nan(elements: usize, rank: u32, step: u64) -> Vec<f32> {
+    let mut gradient = work::gradient(elements, rank, step);
+    if (rank, step) == (0, 1) {
+        gradient[7] = f32::NAN;
+    }
+    gradient
+}
+
+/// More infinite elements than a selection keeps, on rank 1, in the first step.
+fn with_infinities(elements: usize, rank: u32, step: u64) -> Vec<f32> {
+    let mut gradient = work::gradient(elements, rank, step);
+    if (rank, step) == (1, 0) {
+        gradient.iter_mut().step_by(3).for_each(|value| *value = f32::NEG_INFINITY);
+    }
+    gradient
+}
+
+/// An infinite element in a vector that goes uncompressed, in the last step of rank 1.
+fn with_an_infinite_vector(elements: usize, rank: u32, step: u64) -> Vec<f32> {
+    let mut gradient = work::gradient(elements, rank, step);
+    if (rank, step) == (1, STEPS - 1) {
+        gradient[64 * 20 + 3] = f32::INFINITY;
+    }
+    gradient
+}
+
+#[test]
+fn a_queued_step_that_is_not_finite_on_one_rank_is_skipped_on_all() {
+    for given in [with_a_nan as Given, with_infinities, with_an_infinite_vector] {
+        expect_the_bits_of_threads(with_state, 2, given, false);
+    }
+    expect_the_bits_of_threads(with_state, 3, with_a_nan, true);
+}
+
+/// With one side a step, the side of a skipped step has had its turn, and factors and residual stay.
+#[test]
+fn with_one_side_a_step_a_skipped_step_leaves_the_residual_as_it_was() {
+    on(id(), 2, LONG, |mut group| {
+        let (memory, cuda) = place();
+        let mut queued = of("powersgd:rank=2,onesided").queued(&cuda, &mut group).expect("valid");
+        let residual = |queued: &mut QueuedCompressor, group: &mut Nccl| {
+            // SAFETY: the group is of the same context.
+            unsafe { queued.download(group) }.expect("done").residual().expect("there is memory")
+        };
+        for step in [0, 1, 2] {
+            // Before the first step there is none, after that there is one of each side.
+            let before = residual(&mut queued, &mut group);
+            let spoiled = with_a_nan(queued.elements(), Collective::rank(&group), 1);
+            let mean = queue(&mut queued, &mut group, &memory, &spoiled).expect("queued");
+            assert!(mean.iter().all(|bits| f32::from_bits(*bits).is_nan()), "step {step}");
+            assert!(bits(&residual(&mut queued, &mut group)) == bits(&before), "step {step}");
+            let mean = self::step(&mut queued, &mut group, &memory, step).expect("queued");
+            assert!(mean.iter().all(|bits| f32::from_bits(*bits).is_finite()), "step {step}");
+            assert!(mean.iter().any(|bits| *bits << 1 != 0), "step {step}");
+        }
+        group.finish().expect("all ranks end");
+    });
 }
 
 /// A group whose other ranks all have what this one has: its operations are copies on one stream of a driver.
@@ -446,9 +553,9 @@ fn expect_broken(queued: &mut QueuedCompressor, group: &mut Nccl, memory: &Memor
 
 #[test]
 fn a_step_that_was_queued_and_fails_is_broken_off() {
-    // Two operations make ready, and a step has five.
+    // Two operations make ready, and a step has six.
     for kind in [Fault::Fail, Fault::Refuse] {
-        for operation in 9..14 {
+        for operation in 9..15 {
             let id = id();
             fault(&id, 0, operation, kind, 2);
             on(id, 1, LONG, move |mut group| {
@@ -466,8 +573,8 @@ fn a_step_that_was_queued_and_fails_is_broken_off() {
 #[test]
 fn a_rank_that_ends_breaks_the_step_of_the_others_off() {
     let id = id();
-    // Two operations make ready, and a step has a sum and a gather.
-    fault(&id, 1, 4, Fault::Lost, 0);
+    // Two operations make ready, and a step has a gather of what was found, a sum and a gather.
+    fault(&id, 1, 5, Fault::Lost, 0);
     on(id, 2, LONG, |mut group| {
         let (memory, cuda) = place();
         let mut queued = of("qsgd:bits=4,bucket=64+ef").queued(&cuda, &mut group).expect("valid");
@@ -485,5 +592,49 @@ fn a_rank_that_ends_breaks_the_step_of_the_others_off() {
         let error = (1..20).find_map(|at| step(&mut queued, &mut group, &memory, at).err()).expect("rank 1 has ended");
         assert!(matches!(&error, Error::Collective(error) if has_code(error, 6)), "{error}");
         expect_broken(&mut queued, &mut group, &memory);
+    });
+}
+
+/// A launch may wait until its stream has space, and so for other ranks. The stand-in's waits for all that is queued.
+#[test]
+fn a_launch_that_waits_for_another_rank_lets_that_rank_compile() {
+    let driver = driver();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let receiver = Arc::new(Mutex::new(receiver));
+    on(id(), 2, LONG, move |mut group| {
+        let memory = Memory::new();
+        let at = memory.put(&[1.0; 4]);
+        let cuda = Cuda::with_driver(driver.clone(), None).expect("an artifact that fits");
+        // SAFETY: the stream is there until the process ends.
+        let cuda = unsafe { cuda.on_stream(memory.stream) }.expect("a stream of its context");
+        let sum = |group: &mut Nccl| {
+            // SAFETY: the memory is there until the process ends.
+            unsafe { group.queue_all_reduce_sum(at, at + 8, 2, memory.stream) }.expect("queued");
+        };
+        let rounded = || {
+            let plan = Qsgd::bits(4).plan(2, Dtype::F32).expect("valid");
+            let pieces = EncodeBuffers {
+                gradient: DeviceSlice::new(at + 8, 8),
+                residual: None,
+                body: DeviceSlice::new(memory.put(&[0.0; 128]), plan.header().body_bytes()),
+                workspace: None,
+            };
+            // SAFETY: as above.
+            unsafe { cuda.queue(Encode { plan: &plan, seed: Seed::new(1) }, pieces) }.expect("queued");
+        };
+        if Collective::rank(&group) == 0 {
+            cuda.warm_up(&[CodecId::Qsgd.into()]).expect("it compiles");
+            sum(&mut group);
+            sender.send(()).expect("the other rank waits");
+            rounded();
+        } else {
+            receiver.lock().expect("no panic").recv().expect("the other rank begins");
+            // It may not be in the launch yet; then nothing is shown.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            cuda.warm_up(&[CodecId::Qsgd.into()]).expect("it compiles");
+            rounded();
+            sum(&mut group);
+        }
+        group.finish().expect("all ranks end");
     });
 }

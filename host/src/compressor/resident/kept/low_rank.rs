@@ -57,14 +57,17 @@ impl<D: DeviceMemory> LowRank<D> {
 
     pub(super) fn keep(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
         (self.before, self.begun) = (self.steps.clone(), false);
-        queue.keep(&self.state, self.steps.saved_bytes())?;
-        queue.keep(&self.residual, self.steps.residual_bytes())
+        self.planes().into_iter().try_for_each(|(plane, bytes)| queue.keep(plane, bytes))
+    }
+
+    /// State buffers, and how many bytes of each a step starts from.
+    pub(in crate::compressor::resident) fn planes(&self) -> [(&Plane<D::Room>, u64); 2] {
+        [(&self.state, self.steps.saved_bytes()), (&self.residual, self.steps.residual_bytes())]
     }
 
     pub(super) fn undo(&mut self, queue: &Queue<'_, D>) -> Result<(), Error> {
         self.steps = self.before.clone();
-        queue.restore(&self.state, self.steps.saved_bytes())?;
-        queue.restore(&self.residual, self.steps.residual_bytes())
+        self.planes().into_iter().try_for_each(|(plane, bytes)| queue.restore(plane, bytes))
     }
 
     /// The state in the host's memory.

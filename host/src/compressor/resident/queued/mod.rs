@@ -1,9 +1,11 @@
 //! Exchanges that are queued on a CUDA stream, with nothing that goes through the host.
 
+mod guard;
 mod ranks;
 mod refused;
 mod sent;
 
+use self::guard::Guard;
 use self::ranks::Ranks;
 use self::sent::{Sent, Uncompressed};
 use super::ground::Resident;
@@ -22,6 +24,8 @@ use crate::stream_collective::StreamCollective;
 pub(super) struct Between {
     sent: Vec<Sent>,
     whole: Option<Uncompressed>,
+    /// None where there is no state.
+    guard: Option<Guard>,
     rank: u32,
     ranks: u32,
     /// Whether work was queued that nobody has waited for.
@@ -108,12 +112,14 @@ impl Compressor {
         let parts = || of.state.parts.iter().zip(&of.inner.parts);
         let sent = parts().map(|(kept, part)| Sent::new(&queue, kept, part, ranks)).collect::<Result<Vec<_>, _>>()?;
         let whole = Uncompressed::new(&queue, &of.inner.whole)?;
+        let guard = Guard::new(&queue, &of, ranks)?;
+        guard.iter().try_for_each(|guard| guard.compile(cuda))?;
         sent::common(cuda)?;
         let cosines = of.state.cosines.iter().flatten();
         cosines.map(|part| part.passes(&cuda.limits())).try_for_each(|passes| cuda.warm_up_passes(&passes?))?;
         parts().zip(&sent).try_for_each(|((kept, part), sent)| sent.compile(cuda, kept, part, ranks))?;
         let beside = Beside { given: Event::new(cuda)?, done: Event::new(cuda)?, started: false };
-        Ok(QueuedCompressor { of, between: Between { sent, whole, rank, ranks, pending: false, beside } })
+        Ok(QueuedCompressor { of, between: Between { sent, whole, guard, rank, ranks, pending: false, beside } })
     }
 }
 
@@ -243,8 +249,8 @@ impl QueuedCompressor {
         compute: Option<&Cuda>,
     ) -> Result<(), Error> {
         let _environment = crate::FloatEnvironment::standard();
-        let Self { of: ResidentCompressor { inner, memory, device, state, .. }, between } = self;
-        let Between { sent, whole, rank: of_rank, ranks: of_ranks, pending, beside } = between;
+        let Self { of: ResidentCompressor { inner, memory, device, state, last, .. }, between } = self;
+        let Between { sent, whole, guard, rank: of_rank, ranks: of_ranks, pending, beside } = between;
         inner.expect_whole()?;
         let (rank, ranks) = (group.rank(), group.ranks());
         if (rank, ranks) != (*of_rank, *of_ranks) {
@@ -263,29 +269,50 @@ impl QueuedCompressor {
         // SAFETY: the gradient is the caller's, and all else the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
         (inner.broken_off, *pending) = (true, true);
+        let before = (inner.work.bytes, inner.digest);
+        *last = None;
         let stamp = (inner.steps, inner.model);
         let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
         // SAFETY: the caller answers for the group; the stream is the one that the memory's work goes to.
         let mut ranks = unsafe { Ranks::new(group, stream) };
         let seed = Seed::new(inner.run).step(inner.steps).worker(rank);
+        ground.state.keep(&ground.queue, 4 * elements)?;
+        inner.parts.iter().enumerate().try_for_each(|(index, part)| ground.form(index, part))?;
         ground.form_whole(&inner.whole)?;
+        if let Some(guard) = guard {
+            guard.scan(&ground, &mut ranks)?;
+        }
         if let Some(whole) = whole {
             whole.mean(&ground, &inner.whole, &mut ranks)?;
         }
         for (index, (part, sent)) in inner.parts.iter().zip(&*sent).enumerate() {
-            ground.form(index, part)?;
             sent.step(&mut ground, index, part, &mut ranks, seed)?;
         }
         if let Some(whole) = whole {
             whole.put(&ground, &inner.whole)?;
         }
         ground.end(&inner.parts)?;
+        if let Some(guard) = guard {
+            guard.judge(&ground)?;
+        }
         if compute.is_some() {
             beside.done.record(memory)?;
             beside.started = true;
         }
         inner.broken_off = false;
         (inner.steps, inner.digest, inner.work.bytes) = (inner.steps.wrapping_add(1), 0, ranks.bytes);
+        *last = Some(before);
+        Ok(())
+    }
+
+    /// Queues what takes back the last step, as [`Compressor::undo`]: behind it, the state is as before that step, to
+    /// the bit. The gradient is the caller's: the mean stays in it. Every rank takes back the same steps.
+    ///
+    /// # Errors
+    /// As [`ResidentCompressor::undo`].
+    pub fn undo(&mut self) -> Result<(), Error> {
+        self.of.undo()?;
+        self.between.pending = true;
         Ok(())
     }
 
@@ -335,12 +362,12 @@ impl QueuedCompressor {
 
 impl Drop for QueuedCompressor {
     fn drop(&mut self) {
-        let Between { sent, whole, pending, .. } = &mut self.between;
+        let Between { sent, whole, guard, pending, .. } = &mut self.between;
         if *pending {
             // What is queued may use it, and may never end.
             let State { planes, parts, gradient, norms, cosines, finite } = &mut self.of.state;
             let of_compressor = (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
-            let of_steps = (std::mem::take(cosines), finite.take(), std::mem::take(sent), whole.take());
+            let of_steps = (std::mem::take(cosines), finite.take(), std::mem::take(sent), whole.take(), guard.take());
             std::mem::forget((of_compressor, of_steps));
         }
     }
