@@ -25,8 +25,8 @@ pub struct RealDriver {
 }
 
 // SAFETY: the driver's handles belong to no thread and its functions may be called from any; what a thread has of its
-// own is its stack of current contexts, and every call leaves that as it found it. All else that changes is behind the
-// lock.
+// own is its stack of current contexts, and every call leaves that as it found it. All else that changes is behind
+// locks.
 unsafe impl Send for RealDriver {}
 // SAFETY: as above.
 unsafe impl Sync for RealDriver {}
@@ -71,7 +71,7 @@ impl Module {
 
 /// A kernel that was looked up.
 pub(super) struct Function {
-    /// That of its module.
+    /// The module's number.
     pub(super) number: u64,
     pub(super) name: String,
     pub(super) raw: CUfunction,

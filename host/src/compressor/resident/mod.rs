@@ -118,15 +118,18 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 /// * **Bits**: where payloads are gathered, those that [`ResidentCompressor::exchange`] leaves on this device, since
 ///   payloads are summed in the order of ranks. Sums of factors, of entries of random-k and of tensors that go
 ///   uncompressed are the group's own ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank;
-///   another engine may add in another order. A NaN among them is the one NaN of the kernels, 7fffffff.
+///   another engine may add in another order. In a step that is skipped every number is 7fc00000; if no step can be, a
+///   NaN among sums is the one NaN of the kernels, 7fffffff.
 /// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4;
 ///   of PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
-///   tensors that go uncompressed.
-///   Where there is a state, 8 bytes more (16 with momentum) say whether this rank's numbers are finite.
-/// * **NaN and infinity**: as with [`Compressor::exchange`], a step is skipped on every rank where the gradient of any
-///   rank, its sum with the residual, or the mean is not finite: all of the mean is NaN, and the state stays as it was,
-///   to the bit. The device finds it and takes the step back; the host never knows, and the step counts. With
-///   `powersgd:onesided` a skipped step takes its turn: the next one computes the other side.
+///   tensors that go uncompressed. Unless all go uncompressed without momentum, one gather more, of 8 bytes (16 with
+///   momentum), says whether this rank's numbers are finite.
+/// * **NaN and infinity**: as with [`Compressor::exchange`], a step is skipped on every rank if the gradient of any
+///   rank, its sum with the residual, or the mean has one: all of the mean is NaN, and the state stays as it was, to
+///   the bit. The device finds it and takes the step back; the host never knows, and the step counts. With momentum,
+///   sums of gradient and residual and of momentum and residual are both scanned, and a step is skipped too if only
+///   the one that is not sent is above 3.4e38. With `powersgd:onesided` a skipped step takes its turn: the next one
+///   computes the other side.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
 ///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
 /// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
@@ -135,9 +138,9 @@ pub struct ResidentCompressor<D: DeviceMemory> {
 ///   is no way back, since other ranks may have gone on: gradient and state hold anything, and every later call is
 ///   refused with [`crate::ExchangeError::BrokenOff`]. The same holds where a group fails with work of this compressor
 ///   that was not waited for. The way on is a new group, and compressors restored from saved states.
-/// * **Traffic** beside the kernels: a copy of the state before each step (8 bytes per element of residual and of
-///   momentum), and scans of what is sent and of the mean (4 bytes per element of each that is read). How much time that
-///   takes was not measured on a GPU.
+/// * **Traffic** of that: a copy of the state before each step (8 bytes per element of residual and of momentum, and
+///   per entry of factors), and scans of gradient, momentum, residual and mean (4 bytes per element that is read). How
+///   much time that takes was not measured on a GPU.
 /// * **Memory**: that of a [`ResidentCompressor`], payloads of all ranks, and 8 bytes per element that goes
 ///   uncompressed. Dropped before [`QueuedCompressor::wait`], it is leaked: to wait for ranks that may have ended has
 ///   no end.

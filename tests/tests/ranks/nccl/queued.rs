@@ -178,12 +178,12 @@ fn expected(compressor: &Compressor, ranks: u32, given: Given) -> Vec<Outcome> {
     all.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Queues a step, and gives the gradient behind it.
+/// Queues a step, and gives the gradient after it.
 fn step(compressor: &mut QueuedCompressor, group: &mut Nccl, memory: &Memory, step: u64) -> Result<Vec<u32>, Error> {
     queue(compressor, group, memory, &work::gradient(compressor.elements(), Collective::rank(group), step))
 }
 
-/// Queues a step of this gradient, and gives the gradient behind it.
+/// Queues a step of this gradient, and gives the gradient after it.
 fn queue(
     compressor: &mut QueuedCompressor,
     group: &mut Nccl,
@@ -197,7 +197,7 @@ fn queue(
 }
 
 /// Holds that queued steps leave what steps between threads leave. With `undone`, a step of another gradient comes before
-/// each, and is taken back.
+/// each, and is taken back; one of them has a NaN on rank 0.
 fn expect_the_bits_of_threads(all: fn() -> Vec<Compressor>, ranks: u32, given: Given, undone: bool) {
     let expected: Vec<_> = all().iter().map(|compressor| expected(compressor, ranks, given)).collect();
     let found = on(id(), ranks, LONG, move |mut group| {
@@ -207,7 +207,8 @@ fn expect_the_bits_of_threads(all: fn() -> Vec<Compressor>, ranks: u32, given: G
             let mut queued = compressor.queued(&cuda, &mut group).expect(&name);
             let steps = (0..STEPS).map(|at| {
                 if undone {
-                    step(&mut queued, &mut group, &memory, 50 + at).expect(&name);
+                    let other = with_a_nan(compressor.elements(), Collective::rank(&group), at);
+                    queue(&mut queued, &mut group, &memory, &other).expect(&name);
                     queued.undo().expect("a step was queued");
                     assert!(matches!(queued.undo(), Err(Error::Exchange(ExchangeError::NothingToUndo))), "{name}");
                 }
@@ -295,6 +296,21 @@ fn a_queued_step_that_is_not_finite_on_one_rank_is_skipped_on_all() {
     expect_the_bits_of_threads(with_state, 3, with_a_nan, true);
 }
 
+/// Finite elements of which a sum of two steps is not.
+fn large(elements: usize, rank: u32, step: u64) -> Vec<f32> {
+    work::gradient(elements, rank, step).into_iter().map(|value| if step < 2 { 2.2e38 } else { value }).collect()
+}
+
+/// A residual, a momentum, and values that are scaled up when they are sent: in each, one scan alone finds it.
+fn with_sums() -> Vec<Compressor> {
+    ["topk:0.02+ef", "topk:0.02+momentum=0.9", "randomk:0.6,unbiased+noef"].map(of).into()
+}
+
+#[test]
+fn a_queued_step_whose_sums_are_not_finite_is_skipped() {
+    expect_the_bits_of_threads(with_sums, 2, large, false);
+}
+
 /// With one side a step, the side of a skipped step has had its turn, and factors and residual stay.
 #[test]
 fn with_one_side_a_step_a_skipped_step_leaves_the_residual_as_it_was() {
@@ -305,16 +321,18 @@ fn with_one_side_a_step_a_skipped_step_leaves_the_residual_as_it_was() {
             // SAFETY: the group is of the same context.
             unsafe { queued.download(group) }.expect("done").residual().expect("there is memory")
         };
+        // Of three steps the first is skipped, so that each side is skipped, and comes after a skipped step.
         for step in [0, 1, 2] {
-            // Before the first step there is none, after that there is one of each side.
             let before = residual(&mut queued, &mut group);
             let spoiled = with_a_nan(queued.elements(), Collective::rank(&group), 1);
             let mean = queue(&mut queued, &mut group, &memory, &spoiled).expect("queued");
             assert!(mean.iter().all(|bits| f32::from_bits(*bits).is_nan()), "step {step}");
             assert!(bits(&residual(&mut queued, &mut group)) == bits(&before), "step {step}");
-            let mean = self::step(&mut queued, &mut group, &memory, step).expect("queued");
-            assert!(mean.iter().all(|bits| f32::from_bits(*bits).is_finite()), "step {step}");
-            assert!(mean.iter().any(|bits| *bits << 1 != 0), "step {step}");
+            for further in 0..2 {
+                let mean = self::step(&mut queued, &mut group, &memory, 2 * step + further).expect("queued");
+                assert!(mean.iter().all(|bits| f32::from_bits(*bits).is_finite()), "step {step}");
+                assert!(mean.iter().any(|bits| *bits << 1 != 0), "step {step}");
+            }
         }
         group.finish().expect("all ranks end");
     });
@@ -628,7 +646,7 @@ fn a_launch_that_waits_for_another_rank_lets_that_rank_compile() {
             sender.send(()).expect("the other rank waits");
             rounded();
         } else {
-            receiver.lock().expect("no panic").recv().expect("the other rank begins");
+            receiver.lock().expect("no panic").recv_timeout(LONG / 2).expect("the other rank begins");
             // It may not be in the launch yet; then nothing is shown.
             std::thread::sleep(std::time::Duration::from_millis(200));
             cuda.warm_up(&[CodecId::Qsgd.into()]).expect("it compiles");

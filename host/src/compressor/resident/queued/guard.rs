@@ -30,14 +30,14 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// None for a compressor that has no state: sums are then left as they are.
+    /// None if all tensors go uncompressed without momentum: sums are then left as they are.
     pub(super) fn new(
         queue: &Queue<'_, Cuda>,
         of: &ResidentCompressor<Cuda>,
         ranks: u32,
     ) -> Result<Option<Self>, Error> {
-        let has_state = !of.inner.parts.is_empty() || of.inner.whole.iter().any(|tensor| tensor.momentum.is_some());
-        if !has_state || of.inner.elements() == 0 {
+        let skips = !of.inner.parts.is_empty() || of.inner.whole.iter().any(|tensor| tensor.momentum.is_some());
+        if !skips || of.inner.elements() == 0 {
             return Ok(None);
         }
         let scans = 1 + u64::from(of.state.plane(Held::Momentum).is_some());
@@ -54,6 +54,8 @@ impl Guard {
     }
 
     /// Queues a scan of this rank's gradient and momentum, each plus the residual, and a gather of what the ranks find.
+    ///
+    /// PowerSGD has its residual elsewhere. A sum with it that is not finite makes the mean NaN, which is scanned.
     pub(super) fn scan<G: StreamCollective + ?Sized>(
         &self,
         ground: &Resident<'_, Cuda>,
@@ -71,7 +73,7 @@ impl Guard {
         ranks.gather(&mine, &queue.all(&self.all), self.each)
     }
 
-    /// Queues a scan of the mean, and what follows if any scan of any rank has found something: the state becomes what it
+    /// Queues a scan of the mean, and restores: if any scan of any rank has found something, the state becomes what it
     /// was before the step, and all of the mean NaN. It is so on every rank, since all have the same mean.
     pub(super) fn judge(&self, ground: &Resident<'_, Cuda>) -> Result<(), Error> {
         let Resident { queue, state, gradient, elements, .. } = ground;
@@ -99,7 +101,7 @@ impl Guard {
     }
 }
 
-/// Puts numbers back where the status is not zero.
+/// Puts numbers back if any word of the status is not zero.
 struct Restore {
     elements: u64,
     /// Words of the status.

@@ -24,7 +24,7 @@ use crate::stream_collective::StreamCollective;
 pub(super) struct Between {
     sent: Vec<Sent>,
     whole: Option<Uncompressed>,
-    /// None where there is no state.
+    /// None if all tensors go uncompressed without momentum.
     guard: Option<Guard>,
     rank: u32,
     ranks: u32,
@@ -134,8 +134,8 @@ impl QueuedCompressor {
         self.of.steps()
     }
 
-    /// Bytes that this rank handed over to the group in the last step: bodies, entries, and 4 bytes per number for what
-    /// was summed on the way.
+    /// Bytes that this rank handed over to the group in the last step: bodies, entries, 4 bytes per number that was
+    /// summed on the way, and 8 or 16 that say whether its numbers are finite.
     pub fn last_bytes(&self) -> u64 {
         self.of.last_bytes()
     }
@@ -305,15 +305,16 @@ impl QueuedCompressor {
         Ok(())
     }
 
-    /// Queues what takes back the last step, as [`Compressor::undo`]: behind it, the state is as before that step, to
-    /// the bit. The gradient is the caller's: the mean stays in it. Every rank takes back the same steps.
+    /// Queues the undoing of the last step, as [`Compressor::undo`]: after it, the state is as before that step, to the
+    /// bit. The gradient is the caller's: the mean stays in it. Every rank takes back the same steps.
     ///
     /// # Errors
     /// As [`ResidentCompressor::undo`].
     pub fn undo(&mut self) -> Result<(), Error> {
-        self.of.undo()?;
-        self.between.pending = true;
-        Ok(())
+        let undone = self.of.undo();
+        // A device that fails may have been given a part of the work.
+        self.between.pending |= undone.is_ok() || self.of.inner.broken_off;
+        undone
     }
 
     /// Waits until all that was queued is done, for as long as the group's deadline says.
