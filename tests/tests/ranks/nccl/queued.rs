@@ -301,14 +301,22 @@ fn large(elements: usize, rank: u32, step: u64) -> Vec<f32> {
     work::gradient(elements, rank, step).into_iter().map(|value| if step < 2 { 2.2e38 } else { value }).collect()
 }
 
-/// A residual, a momentum, and values that are scaled up when they are sent: in each, one scan alone finds it.
+/// The same of a few elements, of which random-k sends none or few: what is left of them is in the residual alone.
+fn large_and_few(elements: usize, rank: u32, step: u64) -> Vec<f32> {
+    let mut gradient = work::gradient(elements, rank, step);
+    gradient[..4].copy_from_slice(&large(elements, rank, step)[..4]);
+    gradient
+}
+
+/// A residual, a momentum, and values that are scaled up when they are sent.
 fn with_sums() -> Vec<Compressor> {
-    ["topk:0.02+ef", "topk:0.02+momentum=0.9", "randomk:0.6,unbiased+noef"].map(of).into()
+    ["topk:0.02+ef", "topk:0.02+momentum=0.9", "randomk:0.05", "randomk:0.6,unbiased+noef"].map(of).into()
 }
 
 #[test]
 fn a_queued_step_whose_sums_are_not_finite_is_skipped() {
     expect_the_bits_of_threads(with_sums, 2, large, false);
+    expect_the_bits_of_threads(with_sums, 2, large_and_few, false);
 }
 
 /// With one side a step, the side of a skipped step has had its turn, and factors and residual stay.
