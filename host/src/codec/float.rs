@@ -2,7 +2,8 @@
 
 use gradwire_kernels::arith::minifloat::Format;
 
-use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
+use super::settings::bucketed_settings;
+use super::{Bucketed, Codec, Number, Stage};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;

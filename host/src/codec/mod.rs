@@ -21,7 +21,6 @@ pub(crate) mod uniform;
 
 pub use self::quantizer::Quantizer;
 pub(crate) use self::settings::Bucketed;
-use self::settings::bucketed_settings;
 pub use self::stage::Codec;
 pub(crate) use self::stage::{Number, Stage};
 pub(crate) use self::table::quantizers;

@@ -1,6 +1,7 @@
 //! Ternary codes, as a user sets them up.
 
-use super::{Bucketed, Codec, Number, Stage, bucketed_settings};
+use super::settings::bucketed_settings;
+use super::{Bucketed, Codec, Number, Stage};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;

@@ -1,6 +1,7 @@
 //! Stochastic uniform quantization, as a user sets it up.
 
-use super::{Bucketed, Codec, Stage, bucketed_settings};
+use super::settings::bucketed_settings;
+use super::{Bucketed, Codec, Stage};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
