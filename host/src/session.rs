@@ -1,8 +1,7 @@
 //! Buffers that stay on a device between passes.
 
 use crate::error::Error;
-use crate::kind::BackendKind;
-use crate::plan::{ALIGNMENT, Limits, Pass};
+use crate::plan::{ALIGNMENT, Pass};
 pub use crate::plan::{Role, Sizes};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::words;
@@ -88,18 +87,6 @@ pub trait Session {
     fn clock(&self) -> Clock {
         Clock::Host
     }
-}
-
-/// A backend with memory of its own, which runs passes over the buffers of a session.
-pub(crate) trait Sessions {
-    /// What bounds a single pass.
-    fn limits(&self) -> Limits;
-
-    /// Which backend it is.
-    fn kind(&self) -> BackendKind;
-
-    /// Buffers of these sizes.
-    fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error>;
 }
 
 /// Bytes from a device, which become the caller's once all of them are here.

@@ -48,8 +48,7 @@ pub(super) fn norm(values: &[f32]) -> Result<f32, Error> {
     let (mut scalars, mut workspace) = ([0; 4], vec![0; plan.scratch_bytes() / 4]);
     let mut memory = EncodeMemory {
         input: Gradient::F32(values),
-        residual: &mut [],
-        next: &mut [],
+        residual: None,
         scalars: &mut scalars,
         codes: &mut [],
         workspace: &mut workspace,

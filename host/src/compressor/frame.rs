@@ -59,11 +59,35 @@ impl<'m> Writer<'m> {
     ///
     /// # Errors
     /// As [`Writer::append`].
-    pub(super) fn payload(&mut self, bytes: usize) -> Result<&mut [u8], Error> {
-        let missing = (self.at + LENGTH + bytes).saturating_sub(self.message.len());
-        self.message.try_reserve(missing).map_err(|_| Error::no_memory("a message", missing as u64))?;
+    fn payload(&mut self, bytes: usize) -> Result<&mut [u8], Error> {
+        self.reserve(LENGTH + bytes)?;
         self.room(LENGTH).copy_from_slice(&(bytes as u64).to_le_bytes());
         Ok(self.room(bytes))
+    }
+
+    /// The bytes of payloads of these lengths, to be filled by the caller.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub(super) fn payloads(&mut self, lengths: impl Iterator<Item = usize> + Clone) -> Result<Vec<&mut [u8]>, Error> {
+        let all = lengths.clone().map(|bytes| LENGTH + bytes).sum();
+        self.reserve(all)?;
+        let mut rest = self.room(all);
+        let mut payloads = Vec::new();
+        for bytes in lengths {
+            let (length, after) = rest.split_at_mut(LENGTH);
+            length.copy_from_slice(&(bytes as u64).to_le_bytes());
+            let (payload, after) = after.split_at_mut(bytes);
+            payloads.push(payload);
+            rest = after;
+        }
+        Ok(payloads)
+    }
+
+    /// Makes sure that there is memory for so many bytes more.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Error> {
+        let missing = (self.at + bytes).saturating_sub(self.message.len());
+        self.message.try_reserve(missing).map_err(|_| Error::no_memory("a message", missing as u64))
     }
 
     /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway

@@ -14,6 +14,7 @@ use crate::backend::cpu::Cpu;
 use crate::codec::powersgd::Matrix;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::device::Device;
+use crate::embed::HostSlice;
 use crate::entropy::Packing;
 use crate::error::{Error, ExchangeError, RecipeError};
 use crate::gradient::{Dtype, Gradient};
@@ -26,7 +27,7 @@ use crate::rotation::{Rotation, Tiles};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::view::PayloadView;
-use crate::wire::{Entropy, Payload, PayloadError};
+use crate::wire::{Entropy, PayloadError};
 use crate::words::{self, zeros};
 
 /// What memory is for.
@@ -195,35 +196,19 @@ impl Part {
         let seed = self.seed_of(seed);
         let feedback = self.recipe.memory().adds_residual();
         match &self.method {
-            Method::Dense { plan, .. } if device.engine().in_place() => {
-                for ((range, plan), index) in self.ranges().zip(plan.tensors()).zip(0..) {
-                    let seed = seed.tensor(self.first.wrapping_add(index));
-                    let (gradient, start) = (Gradient::F32(&input[range.clone()]), range.start as u64);
-                    let own = if feedback { residual.part(range) } else { residual.part(0..0) };
-                    let Sides { before, behind } = own;
-                    let mut encode = |room: &mut [u8]| {
-                        let done = device.encode_plan_apart(plan, gradient, before, behind, seed, room);
-                        done.map_err(|error| from(start, error))
-                    };
-                    if self.recipe.entropy != Entropy::None {
-                        let mut bytes = zeros(plan.payload_bytes() as u64, "a payload")?;
-                        encode(&mut bytes)?;
-                        let payload = Payload::seal(*plan.header(), bytes);
-                        message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
-                    } else {
-                        encode(message.payload(plan.payload_bytes())?)?;
-                    }
-                }
-            }
             Method::Dense { plan, .. } => {
                 let elements = plan.layout().elements() as usize;
-                let own = residual.part(if feedback { 0..elements } else { 0..0 });
+                let Sides { before, behind } = residual.part(if feedback { 0..elements } else { 0..0 });
                 // What lies between these tensors is other parts', which may have written theirs.
-                for range in self.ranges().filter(|_| feedback) {
-                    own.behind[range.clone()].copy_from_slice(&own.before[range]);
-                }
-                for payload in device.encode_model(plan, &input[..elements], own.behind, seed)? {
-                    message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
+                let own = parts_of(behind, self.ranges().filter(|_| feedback));
+                let (gradient, own) = (Gradient::F32(&input[..elements]), HostSlice::floats_apart(before, own));
+                let lengths = plan.tensors().iter().map(EncodePlan::payload_bytes);
+                if self.recipe.entropy == Entropy::None {
+                    device.encode_model_into(plan, gradient, own, seed, message.payloads(lengths)?)?;
+                } else {
+                    for payload in device.encode_model_apart(plan, gradient, own, seed)? {
+                        message.append(device.packed(payload, self.recipe.entropy)?.as_bytes())?;
+                    }
                 }
             }
             Method::Rotated { rotation, plan } => {
@@ -715,12 +700,15 @@ pub(super) fn gaps(ranges: impl Iterator<Item = Range<usize>>, end: usize) -> im
     })
 }
 
-/// An element's number in the gradient, where an error has its number in a tensor.
-fn from(start: u64, error: Error) -> Error {
-    match error {
-        Error::NotFinite { index } => Error::NotFinite { index: start + index },
-        other => other,
+/// Ranges of values, in ascending order, each with the element that it begins at.
+fn parts_of(values: &mut [f32], ranges: impl Iterator<Item = Range<usize>>) -> Vec<(u64, &mut [f32])> {
+    let (mut rest, mut at, mut parts) = (values, 0, Vec::new());
+    for range in ranges {
+        let (part, after) = rest[range.start - at..].split_at_mut(range.len());
+        parts.push((range.start as u64, part));
+        (rest, at) = (after, range.end);
     }
+    parts
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The steps of low-rank compression on a device.
 
-use crate::device::Device;
+use crate::device::{Backend, Device};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::embed::phase;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
@@ -62,7 +64,13 @@ impl Device {
         state.expect_begin(gradient, factor)?;
         let known = state.last;
         let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
-        self.engine().begin(state, known, gradient, sent)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.begin_step(state, known, gradient, sent)?,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => phase::begin(wgpu, state, known, gradient, sent)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => phase::begin(cuda, state, known, gradient, sent)?,
+        }
         state.began(gradient, plain);
         Ok(())
     }
@@ -78,7 +86,13 @@ impl Device {
         let _environment = FloatEnvironment::standard();
         let known = state.expect_advance(reduced, factor)?;
         let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
-        self.engine().advance(state, known, reduced, sent)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.advance_step(state, known, reduced, sent)?,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => phase::advance(wgpu, state, known, reduced, sent)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => phase::advance(cuda, state, known, reduced, sent)?,
+        }
         state.advanced(plain);
         Ok(())
     }
@@ -102,7 +116,13 @@ impl Device {
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         let side = state.expect_finish(reduced, output)?;
-        self.engine().finish(state, side, reduced, output)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.finish_step(state, side, reduced, output)?,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => phase::finish(wgpu, state, side, reduced, output)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => phase::finish(cuda, state, side, reduced, output)?,
+        }
         state.finished(side, reduced, output);
         Ok(())
     }

@@ -10,14 +10,15 @@ mod vote;
 
 use std::sync::OnceLock;
 
-use crate::backend::cpu::Cpu;
+use crate::backend::cpu::{Cpu, CpuWork};
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::Cuda;
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
-use crate::dense;
-use crate::engine::Engine;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::embed;
+use crate::embed::{Checked, Decode, DecodeBuffers, Encode, EncodeBuffers, HostSlice};
 use crate::error::{Error, expect_residual};
 use crate::family::CodecFamily;
 use crate::float_environment::FloatEnvironment;
@@ -185,14 +186,30 @@ impl Device {
         }
     }
 
-    /// What works on memory of the host's: here a backend is chosen for it.
-    pub(crate) fn engine(&self) -> &dyn Engine {
+    /// Runs work on memory of the host's. It is as it was whenever this fails.
+    pub(crate) fn run<W: CpuWork + Checked>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
         match &self.backend {
-            Backend::Cpu(cpu) => cpu,
+            Backend::Cpu(cpu) => cpu.run(work, buffers),
             #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => wgpu,
+            Backend::Wgpu(wgpu) => embed::run(wgpu, work, buffers),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => cuda,
+            Backend::Cuda(cuda) => embed::run(cuda, work, buffers),
+        }
+    }
+
+    /// As [`Device::run`], of any work.
+    ///
+    /// # Safety
+    /// The caller guarantees that the memory holds what the work takes on trust.
+    unsafe fn run_trusting<W: CpuWork>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.run(work, buffers),
+            #[cfg(feature = "wgpu")]
+            // SAFETY: the caller answers for the memory.
+            Backend::Wgpu(wgpu) => unsafe { embed::run_trusting(wgpu, work, buffers) },
+            #[cfg(feature = "cuda")]
+            // SAFETY: the caller answers for the memory.
+            Backend::Cuda(cuda) => unsafe { embed::run_trusting(cuda, work, buffers) },
         }
     }
 
@@ -335,17 +352,49 @@ impl Device {
         seed: Seed,
     ) -> Result<Payload, Error> {
         let _environment = FloatEnvironment::standard();
-        expect_inputs(plan, gradient, residual)?;
-        let engine = self.engine();
         if !plan.is_packed() {
-            return dense::encode(engine, plan, gradient, residual, seed);
+            return self.encode_fixed(plan, gradient, residual, seed);
         }
         // The caller's residual changes once nothing can fail any more.
         let mut left = residual.to_vec();
-        let fixed = dense::encode(engine, &plan.fixed(), gradient, &mut left, seed)?;
-        let packed = crate::entropy::pack(engine, &fixed.view(), plan.entropy())?;
+        let fixed = self.encode_fixed(&plan.fixed(), gradient, &mut left, seed)?;
+        let packed = self.pack(&fixed, plan.entropy())?;
         residual.copy_from_slice(&left);
         Ok(packed)
+    }
+
+    /// A payload of codes of fixed width.
+    fn encode_fixed(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+    ) -> Result<Payload, Error> {
+        expect_inputs(plan, gradient, residual)?;
+        let mut bytes = zeros(plan.payload_bytes() as u64, "a payload")?;
+        self.encode_body(plan, gradient, residual, seed, &mut bytes[HEADER_BYTES..])?;
+        Ok(Payload::seal(*plan.header(), bytes))
+    }
+
+    /// Encodes into the body of a payload: scalars and codes, without the header.
+    fn encode_body(
+        &self,
+        plan: &EncodePlan,
+        gradient: Gradient<'_>,
+        residual: &mut [f32],
+        seed: Seed,
+        body: &mut [u8],
+    ) -> Result<(), Error> {
+        let h = plan.header();
+        let (scalars, codes) = body.split_at_mut(h.scalar_bytes() as usize);
+        let buffers = EncodeBuffers {
+            gradient: gradient.into(),
+            residual: Some(residual.into()),
+            body: HostSlice::parts_out(vec![(0, scalars), (h.codes_offset(), codes)]),
+            workspace: Some(HostSlice::Out(&mut [])),
+        };
+        self.run(Encode { plan, seed }, buffers)
     }
 
     /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the
@@ -374,32 +423,12 @@ impl Device {
         output: &mut [u8],
     ) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        self.encode_plan_apart(plan, gradient, residual, &mut [], seed, output)
-    }
-
-    /// As [`Device::encode_plan_into`]. Where it is not empty, `next` takes the new residual, and the old one stays.
-    pub(crate) fn encode_plan_apart(
-        &self,
-        plan: &EncodePlan,
-        gradient: Gradient<'_>,
-        residual: &mut [f32],
-        next: &mut [f32],
-        seed: Seed,
-        output: &mut [u8],
-    ) -> Result<(), Error> {
         plan.refuse_packed("a payload in memory of its length")?;
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
         expect_inputs(plan, gradient, residual)?;
-        let engine = self.engine();
-        // Elsewhere the device may fail half way.
-        let mut apart = if engine.in_place() { Vec::new() } else { vec![0; output.len()] };
-        let bytes = if apart.is_empty() { &mut *output } else { &mut apart };
-        let (head, body) = bytes.split_at_mut(HEADER_BYTES);
-        engine.encode_apart(plan, gradient, residual, next, body, seed)?;
+        let (head, body) = output.split_at_mut(HEADER_BYTES);
+        self.encode_body(plan, gradient, residual, seed, body)?;
         head.copy_from_slice(&plan.header().write(body));
-        if !apart.is_empty() {
-            output.copy_from_slice(&apart);
-        }
         Ok(())
     }
 
@@ -519,18 +548,23 @@ impl Device {
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
         let plan = DecodePlan::new(header, payloads.len() as u32);
-        if payloads.iter().all(|p| !p.header().is_packed()) {
-            return self.engine().decode(&plan, mode, payloads, output);
-        }
         let unpacked = self.unpack_all(payloads)?;
-        let fixed = unpacked.iter().zip(payloads).map(|(own, p)| own.as_ref().map_or(*p, Payload::view));
-        self.engine().decode(&plan, mode, &fixed.collect::<Vec<_>>(), output)
+        let (each, codes_at) = (plan.header().body_bytes(), plan.header().codes_offset());
+        let mut bodies = Vec::with_capacity(2 * payloads.len());
+        for ((payload, own), index) in payloads.iter().zip(&unpacked).zip(0..) {
+            let payload = own.as_ref().map_or(*payload, Payload::view);
+            bodies.extend([(index * each, payload.scalars()), (index * each + codes_at, payload.codes())]);
+        }
+        let output = match mode {
+            DecodeMode::Add(_) => output.into(),
+            DecodeMode::Write | DecodeMode::Sum(_) => HostSlice::floats_out(output),
+        };
+        self.run(Decode { plan: &plan, mode }, DecodeBuffers { bodies: HostSlice::parts(bodies), output })
     }
 
     /// Of each payload that is packed, one that is not.
     pub(crate) fn unpack_all(&self, payloads: &[PayloadView<'_>]) -> Result<Vec<Option<Payload>>, Error> {
-        let unpack =
-            |p: &PayloadView<'_>| p.header().is_packed().then(|| crate::entropy::unpack(self.engine(), p)).transpose();
+        let unpack = |p: &PayloadView<'_>| p.header().is_packed().then(|| self.unpack(p)).transpose();
         payloads.iter().map(unpack).collect()
     }
 }

@@ -2,14 +2,17 @@
 
 use crate::codec::Codec;
 use crate::device::Device;
+use crate::embed::{DecodeBuffers, DecodeModel, EncodeBuffers, EncodeModel, HostSlice, WithTable};
 use crate::error::{Error, expect_residual};
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
+use crate::kind::BackendKind;
 use crate::model::{Layout, ModelPlan};
-use crate::plan::{DecodeMode, check_count};
+use crate::plan::{DecodeMode, EncodePlan, check_count};
 use crate::seed::Seed;
 use crate::view::{AsPayload, PayloadView};
-use crate::wire::Payload;
+use crate::wire::{HEADER_BYTES, Payload};
+use crate::words::zeros;
 
 impl Device {
     /// The plan for a model's tensors, within this device's limits.
@@ -50,14 +53,75 @@ impl Device {
         seed: Seed,
     ) -> Result<Vec<Payload>, Error> {
         let _environment = FloatEnvironment::standard();
-        let gradient = gradient.into();
+        expect_residual(plan.feedback(), residual.len(), plan.layout().elements())?;
+        self.encode_model_apart(plan, gradient.into(), residual.into(), seed)
+    }
+
+    /// As [`Device::encode_model`], of a residual that is read and written where the plan has feedback.
+    pub(crate) fn encode_model_apart(
+        &self,
+        plan: &ModelPlan,
+        gradient: Gradient<'_>,
+        residual: HostSlice<'_>,
+        seed: Seed,
+    ) -> Result<Vec<Payload>, Error> {
+        let mut payloads = Vec::with_capacity(plan.tensors().len());
+        for tensor in plan.tensors() {
+            payloads.push(zeros(tensor.payload_bytes() as u64, "a payload")?);
+        }
+        let bodies = payloads.iter_mut().map(|bytes| &mut bytes[HEADER_BYTES..]).collect();
+        self.encode_bodies(plan, gradient, residual, seed, bodies)?;
+        let seal = |(tensor, bytes): (&EncodePlan, Vec<u8>)| Payload::seal(*tensor.header(), bytes);
+        Ok(plan.tensors().iter().zip(payloads).map(seal).collect())
+    }
+
+    /// As [`Device::encode_model_apart`], with the payload of each tensor in memory of its length. Payloads and residual are as they were whenever this fails.
+    pub(crate) fn encode_model_into(
+        &self,
+        plan: &ModelPlan,
+        gradient: Gradient<'_>,
+        residual: HostSlice<'_>,
+        seed: Seed,
+        mut payloads: Vec<&mut [u8]>,
+    ) -> Result<(), Error> {
+        let bodies = payloads.iter_mut().map(|payload| &mut payload[HEADER_BYTES..]).collect();
+        self.encode_bodies(plan, gradient, residual, seed, bodies)?;
+        for (tensor, payload) in plan.tensors().iter().zip(payloads) {
+            let (head, body) = payload.split_at_mut(HEADER_BYTES);
+            head.copy_from_slice(&tensor.header().write(body));
+        }
+        Ok(())
+    }
+
+    /// Encodes into the bodies of payloads, which are without headers.
+    fn encode_bodies(
+        &self,
+        plan: &ModelPlan,
+        gradient: Gradient<'_>,
+        residual: HostSlice<'_>,
+        seed: Seed,
+        bodies: Vec<&mut [u8]>,
+    ) -> Result<(), Error> {
         if gradient.dtype() != plan.dtype() {
             return Err(Error::Dtype { expected: plan.dtype().name(), found: gradient.dtype().name() });
         }
-        let elements = plan.layout().elements();
-        Error::expect_len("gradient", "elements", gradient.len(), elements)?;
-        expect_residual(plan.feedback(), residual.len(), elements)?;
-        self.engine().encode_model(plan, gradient, residual, seed)
+        Error::expect_len("gradient", "elements", gradient.len(), plan.layout().elements())?;
+        let cut = |(tensor, body): (&EncodePlan, _)| {
+            let body: &mut [u8] = body;
+            body.split_at_mut(tensor.header().scalar_bytes() as usize)
+        };
+        let (mut parts, mut codes): (Vec<_>, Vec<_>) = plan.tensors().iter().zip(bodies).map(cut).unzip();
+        parts.append(&mut codes);
+        let table = if self.kind() == BackendKind::Cpu { Vec::new() } else { plan.table() };
+        let buffers = EncodeBuffers {
+            gradient: gradient.into(),
+            residual: Some(residual),
+            body: HostSlice::parts_out(plan.body_ranges().map(|range| range.start).zip(parts).collect()),
+            workspace: Some(HostSlice::Out(&mut [])),
+        };
+        let buffers = WithTable { table: HostSlice::parts(vec![(0, &table)]), buffers };
+        // SAFETY: the table is the plan's own.
+        unsafe { self.run_trusting(EncodeModel { plan, seed }, buffers) }
     }
 
     /// Decodes a model's payloads, of one worker or of several, over or onto a flat output of the gradient's layout.
@@ -97,6 +161,17 @@ impl Device {
                 *view = own.view();
             }
         }
-        self.engine().decode_model(plan, mode, &views, output)
+        let (tensors, each) = (plan.tensors().len(), plan.body_bytes());
+        let mut bodies = Vec::with_capacity(2 * tensors * workers.len());
+        for (payloads, worker) in views.iter().zip(0..) {
+            let parts = payloads.iter().map(PayloadView::scalars).chain(payloads.iter().map(PayloadView::codes));
+            bodies.extend(plan.body_ranges().map(|range| worker * each + range.start).zip(parts));
+        }
+        let table = if self.kind() == BackendKind::Cpu { Vec::new() } else { plan.table() };
+        let buffers = DecodeBuffers { bodies: HostSlice::parts(bodies), output: output.into() };
+        let table = HostSlice::parts(vec![(0, &table)]);
+        let work = DecodeModel { plan, mode, payloads: workers.len() as u32 };
+        // SAFETY: the table is the plan's own.
+        unsafe { self.run_trusting(work, WithTable { table, buffers }) }
     }
 }

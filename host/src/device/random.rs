@@ -1,14 +1,14 @@
 //! Random-k on any device.
 
-use gradwire_kernels::arith::float::accumulate;
-use gradwire_kernels::params::{RandomParams, random_flags};
-
+use crate::backend::cpu::Cpu;
 use crate::device::Device;
+use crate::embed::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers, HostSlice};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
+use crate::gradient::Gradient;
 use crate::random::RandomK;
 use crate::seed::Seed;
-use crate::view::are_finite;
+use crate::sparse::Source;
 use crate::words::zeros;
 
 /// What memory is for.
@@ -23,9 +23,14 @@ impl Device {
     /// [`Error::Backend`] where it fails, or the memory cannot be had.
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
-        let params = codec.encode_params(gradient.len() as u64, seed)?;
-        let mut values = zeros(params.entries.into(), VALUES)?;
-        self.engine().gather(&params, gradient, &mut values)?;
+        let elements = gradient.len() as u64;
+        let mut values = zeros(codec.entries(elements)?, VALUES)?;
+        let buffers = EncodeRandomBuffers {
+            gradient: HostSlice::floats(gradient),
+            residual: None,
+            values: HostSlice::floats_out(&mut values),
+        };
+        self.run(EncodeRandom { codec: *codec, elements, feedback: false, seed }, buffers)?;
         Ok(values)
     }
 
@@ -59,16 +64,20 @@ impl Device {
         seed: Seed,
     ) -> Result<(Vec<f32>, Vec<f32>, bool), Error> {
         let _environment = FloatEnvironment::standard();
-        let params = codec.encode_params(gradient.len() as u64, seed)?;
-        Error::expect_len("residual", "elements", residual.len(), params.n.into())?;
-        codec.check_feedback(params.n.into(), params.entries.into())?;
-        let mut values = zeros(params.entries.into(), VALUES)?;
-        let mut sums = zeros(gradient.len() as u64, VALUES)?;
-        let pairs = gradient.iter().zip(residual);
-        sums.iter_mut().zip(pairs).for_each(|(sum, (gradient, residual))| *sum = accumulate(*residual, 1.0, *gradient));
-        let is_finite = are_finite(bytemuck::cast_slice(&sums));
-        self.engine().take(&params, &mut sums, &mut values)?;
-        Ok((values, sums, is_finite))
+        let elements = gradient.len() as u64;
+        let entries = codec.entries(elements)?;
+        Error::expect_len("residual", "elements", residual.len(), elements)?;
+        codec.check_feedback(elements, entries)?;
+        let (mut values, mut left) = (zeros(entries, VALUES)?, zeros(elements, VALUES)?);
+        let sums = Source { gradient: Gradient::F32(gradient), residual: Some(residual) };
+        let is_finite = Cpu::first_not_finite(sums).is_none();
+        let buffers = EncodeRandomBuffers {
+            gradient: HostSlice::floats(gradient),
+            residual: Some(HostSlice::floats_apart(residual, [(0, &mut left[..])])),
+            values: HostSlice::floats_out(&mut values),
+        };
+        self.run(EncodeRandom { codec: *codec, elements, feedback: true, seed }, buffers)?;
+        Ok((values, left, is_finite))
     }
 
     /// The gradient of `n` elements that the values of [`Device::encode_random`], or sums of them, stand for: zeros
@@ -79,17 +88,15 @@ impl Device {
     /// device.
     pub fn decode_random(&self, codec: &RandomK, values: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
-        let params = codec.params(n as u64, seed)?;
-        Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
         let mut output = zeros(n as u64, VALUES)?;
-        self.engine().spread(&params, values, &mut output)?;
+        self.spread(codec, values, None, HostSlice::floats_out(&mut output), seed)?;
         Ok(output)
     }
 
     /// Adds `weight` times the same to the output.
     ///
     /// # Errors
-    /// As [`Device::decode_random`]. The output is then as it was, or not to be used where a device failed.
+    /// As [`Device::decode_random`]. The output is then as it was.
     pub fn decode_random_add(
         &self,
         codec: &RandomK,
@@ -99,9 +106,20 @@ impl Device {
         seed: Seed,
     ) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        let params = codec.params(output.len() as u64, seed)?;
-        Error::expect_len("values of random-k", "entries", values.len(), params.entries.into())?;
-        let params = RandomParams { flags: random_flags::ACCUMULATE, factor: weight.to_bits(), ..params };
-        self.engine().spread(&params, values, output)
+        self.spread(codec, values, Some(weight), output.into(), seed)
+    }
+
+    fn spread(
+        &self,
+        codec: &RandomK,
+        values: &[f32],
+        weight: Option<f32>,
+        output: HostSlice<'_>,
+        seed: Seed,
+    ) -> Result<(), Error> {
+        let elements = output.bytes() / 4;
+        Error::expect_len("values of random-k", "entries", values.len(), codec.entries(elements)?)?;
+        let buffers = DecodeRandomBuffers { values: HostSlice::floats(values), output };
+        self.run(DecodeRandom { codec: *codec, elements, weight, seed }, buffers)
     }
 }

@@ -1,6 +1,8 @@
 //! Rotating slices, and transforming them by cosines.
 
+use crate::backend::cpu::CpuWork;
 use crate::device::Device;
+use crate::embed::{Checked, Cosine, HostSlice, Turn, TurnBuffers, Work};
 use crate::error::{Error, RecipeError};
 use crate::float_environment::FloatEnvironment;
 use crate::rotation::{Dct, Rotation};
@@ -16,10 +18,9 @@ impl Device {
     /// fails, or the memory cannot be had.
     pub fn rotate(&self, rotation: Rotation, values: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
-        let params = rotation.params(values.len() as u64, false, seed)?;
-        let mut output = zeros(rotation.rotated_len(values.len() as u64), "rotated values")?;
-        self.engine().rotate(&params, values, &mut output)?;
-        Ok(output)
+        let elements = values.len() as u64;
+        rotation.params(elements, false, seed)?;
+        self.turn(Turn { rotation, elements, back: false, seed }, values, rotation.rotated_len(elements))
     }
 
     /// The `n` values that were rotated by this rotation and seed, but for rounding.
@@ -28,11 +29,9 @@ impl Device {
     /// [`Error::Length`] for other than [`Rotation::rotated_len`] rotated values; as [`Device::rotate`].
     pub fn unrotate(&self, rotation: Rotation, rotated: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
-        let params = rotation.params(n as u64, true, seed)?;
+        rotation.params(n as u64, true, seed)?;
         Error::expect_len("rotated gradient", "elements", rotated.len(), rotation.rotated_len(n as u64))?;
-        let mut output = zeros(n as u64, "values")?;
-        self.engine().rotate(&params, rotated, &mut output)?;
-        Ok(output)
+        self.turn(Turn { rotation, elements: n as u64, back: true, seed }, rotated, n as u64)
     }
 
     /// The coefficients of blocks of `values`: as many as there are values. See [`Dct`] for what they are.
@@ -61,9 +60,19 @@ impl Device {
             let remedy = "leave out Dct::tiles, or use Compressor::exchange with a recipe of dct:tiles";
             return Err(RecipeError::Stages { what, remedy }.into());
         }
-        let params = dct.params(input.len() as u64, inverse)?;
-        let mut output = zeros(input.len() as u64, "transformed values")?;
-        self.engine().dct(&params, input, &mut output)?;
+        let elements = input.len() as u64;
+        dct.params(elements, inverse)?;
+        self.turn(Cosine { dct, elements, back: inverse }, input, elements)
+    }
+
+    /// What some work makes of the values: so many others.
+    fn turn<W>(&self, work: W, values: &[f32], others: u64) -> Result<Vec<f32>, Error>
+    where
+        W: CpuWork + Checked + for<'h> Work<Buffers<HostSlice<'h>> = TurnBuffers<HostSlice<'h>>>,
+    {
+        let mut output = zeros(others, "transformed values")?;
+        let buffers = TurnBuffers { input: HostSlice::floats(values), output: HostSlice::floats_out(&mut output) };
+        self.run(work, buffers)?;
         Ok(output)
     }
 }

@@ -6,17 +6,23 @@ use gradwire_kernels::arith::float::canonical;
 use gradwire_kernels::arith::topk::key;
 
 use crate::backend::cpu::Cpu;
-use crate::codec::topk::{Sought, SparsePlan, TopK};
+use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
 use crate::device::Device;
+use crate::embed::{
+    CountAbove, HostSlice, Measures, ScanBuffers, Scatter, ScatterBuffers, Scatters, SettleBuffers, Sift, SiftBuffers,
+    SourceBuffers, TakeOff,
+};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
+use crate::plan::EncodePlan;
 use crate::seed::Seed;
 use crate::sparse::lazy::LazyResidual;
 use crate::sparse::payload::SparsePayload;
 use crate::sparse::select::{SelectPlan, Sent};
+use crate::sparse::settle::settle;
 use crate::sparse::values::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
-use crate::sparse::{ENTRIES, Entries, Source, estimate};
+use crate::sparse::{ENTRIES, Entries, STATISTICS, Source, estimate};
 use crate::view::PayloadView;
 use crate::wire::ValueFormat;
 use crate::words::{little_endian, reserved, zeros};
@@ -106,9 +112,7 @@ impl Device {
         Ok(fed.payload)
     }
 
-    /// The payload of gradient + residual, and what it leaves. The sums are written as [`Sparse::select`] says.
-    ///
-    /// [`Sparse::select`]: crate::sparse::Sparse::select
+    /// The payload of gradient + residual, and what it leaves. The sums are written as [`Device::select`] says.
     fn encode_fed(
         &self,
         plan: &SparsePlan,
@@ -214,9 +218,18 @@ impl Device {
         Error::expect_len("output", "elements", output.len(), first.header().n)?;
         let values = |payload: &&'_ SparsePayload| self.sparse_values(payload);
         let values = payloads.iter().map(values).collect::<Result<Vec<_>, _>>()?;
-        let entries = payloads.iter().map(|payload| payload.indices()).zip(&values);
-        let entries: Vec<_> = entries.map(|(indices, values)| (indices, &values[..])).collect();
-        self.engine().scatter_sum(&entries, weight, output)
+        let entries = values.iter().map(|values| values.len() as u64).collect();
+        let work = Scatters { entries, elements: output.len() as u64, weight };
+        let placed = || work.ranges().map(|range| range.start);
+        let indices = placed().zip(payloads.iter().map(|payload| bytemuck::cast_slice(payload.indices())));
+        let values = placed().zip(values.iter().map(|values| bytemuck::cast_slice(values)));
+        let buffers = ScatterBuffers {
+            indices: HostSlice::parts(indices.collect()),
+            values: HostSlice::parts(values.collect()),
+            output: HostSlice::floats_out(output),
+        };
+        // SAFETY: the indices of a payload rise, and so none is there twice in a pass.
+        unsafe { self.run_trusting(work, buffers) }
     }
 
     /// Adds two payloads and selects anew: the step of a gTop-k tree (Shi et al., ICDCS 2019). What the selection drops
@@ -265,7 +278,7 @@ impl Device {
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let of_union = plan.of_union(&indices);
-        let chosen = self.engine().select(&of_union, Gradient::F32(&sums).into(), None)?;
+        let chosen = self.select(&of_union, Gradient::F32(&sums).into(), None)?;
         let mut kept = reserved(chosen.indices.len(), ENTRIES)?;
         kept.extend(chosen.indices.iter().map(|at| indices[*at as usize]));
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
@@ -310,11 +323,11 @@ impl Device {
         }
     }
 
-    /// The entries that are kept; the sums are written as [`Sparse::select`](crate::sparse::Sparse::select) says.
+    /// The entries that are kept; the sums are written as [`Device::select`] says.
     fn choose(&self, plan: &SparsePlan, source: Source<'_>, mut sums: Option<&mut [f32]>) -> Result<Entries, Error> {
         let entries = match plan.sought {
             Some(sought) => self.searched(plan, sought, source, sums.as_deref_mut())?,
-            None => self.engine().select(plan, source, sums.as_deref_mut())?,
+            None => self.select(plan, source, sums.as_deref_mut())?,
         };
         if is_more_than_all(plan, &entries) {
             return everything(sums.map_or(source, |sums| Gradient::F32(sums).into()));
@@ -330,12 +343,11 @@ impl Device {
         source: Source<'_>,
         mut sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
-        let engine = self.engine();
         let plans = estimate::plans(sought, source.len(), source.gradient.dtype(), source.residual.is_some())?;
         let partials = match sought {
             // Entries are in the host's memory anyway.
-            Sought::PerSign(_) if engine.in_place() => Vec::new(),
-            _ => engine.partials(&plans, source)?,
+            Sought::PerSign(_) if self.as_cpu().is_some() => Vec::new(),
+            _ => self.partials(&plans, source)?,
         };
         let mut search = estimate::search(sought, plan.n, &partials);
         let mut is_first = true;
@@ -346,13 +358,83 @@ impl Device {
                 Some(sums) if !is_first => (Gradient::F32(sums).into(), None),
                 sums => (source, sums.as_deref_mut()),
             };
-            match engine.late().filter(|_| search.counts()) {
-                Some(late) => search.count(late.count(&above, from, sums)?),
-                None => search.take(engine.select(&above, from, sums)?),
+            // Entries cost the CPU no more than their number.
+            if search.counts() && self.as_cpu().is_none() {
+                search.count(self.count(&above, from, sums)?);
+            } else {
+                search.take(self.select(&above, from, sums)?);
             }
             is_first = false;
         }
         search.end()
+    }
+
+    /// Partial statistics of the source by each of these plans, whose tensor is one bucket.
+    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error> {
+        let mut partials: Vec<Vec<u32>> = Vec::with_capacity(plans.len());
+        for bytes in plans.iter().map(EncodePlan::statistic_bytes) {
+            partials.push(zeros((bytes.end - bytes.start) / 4, STATISTICS)?);
+        }
+        let bytes = partials.iter_mut().map(|words| bytemuck::cast_slice_mut(words));
+        let work = Measures(plans);
+        let buffers = ScanBuffers {
+            gradient: source.gradient.into(),
+            residual: source.residual.map(HostSlice::floats),
+            workspace: HostSlice::parts_out(work.statistics().map(|range| range.start).zip(bytes).collect()),
+        };
+        self.run(work, buffers)?;
+        Ok(partials)
+    }
+
+    /// The entries that are kept. Of a source with a residual, gradient + residual is written to `sums`; but zero may
+    /// stand where an entry is kept that is sent as it is. Without `sums` it is written nowhere. If this fails, `sums`
+    /// may hold anything.
+    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
+        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
+        let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
+        let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), exact);
+        self.select_by(&select, plan, source, sums)
+    }
+
+    /// As [`Device::select`], by a plan that says what a device takes off the residual, and when.
+    fn select_by(
+        &self,
+        select: &SelectPlan,
+        plan: &SparsePlan,
+        source: Source<'_>,
+        sums: Option<&mut [f32]>,
+    ) -> Result<Entries, Error> {
+        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is,
+        // and the gradient is read once more only to tell where it is first.
+        let among_kept = plan.select.keeps_some_of_all();
+        if plan.guarded && !among_kept {
+            refuse(Cpu::first_not_finite(source))?;
+        }
+        let mut entries = Entries::default();
+        let table = little_endian(select.table());
+        let buffers = SiftBuffers {
+            source: source_buffers(source, sums, HostSlice::In(&table)),
+            indices: HostSlice::grown(&mut entries.indices),
+            values: HostSlice::grown(&mut entries.bits),
+        };
+        // SAFETY: the table is the plan's own.
+        unsafe { self.run_trusting(Sift { plan, select }, buffers)? };
+        if plan.guarded && among_kept && entries.bits.iter().any(|bits| !f32::from_bits(*bits).is_finite()) {
+            refuse(Cpu::first_not_finite(source))?;
+        }
+        Ok(entries)
+    }
+
+    /// How many elements reach the plan's threshold. Of a source with a residual, gradient + residual is written to
+    /// `sums`. Nothing is looked for that is not finite. If this fails, `sums` may hold anything.
+    fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error> {
+        let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), false);
+        let (table, mut count) = (little_endian(select.table()), [0; 4]);
+        let workspace = HostSlice::parts_both(vec![(0, &table)], vec![(select.total_at(), &mut count)]);
+        let buffers = source_buffers(source, sums, workspace);
+        // SAFETY: the table is the plan's own.
+        unsafe { self.run_trusting(CountAbove { plan, select: &select }, buffers)? };
+        Ok(u32::from_le_bytes(count).into())
     }
 
     pub(crate) fn write_values<'b>(
@@ -384,7 +466,14 @@ impl Device {
     /// Over zeros, or weighted onto what `output` holds.
     fn scatter(&self, payload: &SparsePayload, weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
         let values = self.sparse_values(payload)?;
-        self.engine().scatter(payload.indices(), &values, weight, output)
+        let work = Scatter { entries: values.len() as u64, elements: output.len() as u64, weight };
+        let buffers = ScatterBuffers {
+            indices: HostSlice::In(bytemuck::cast_slice(payload.indices())),
+            values: HostSlice::floats(&values),
+            output: if weight.is_some() { output.into() } else { HostSlice::floats_out(output) },
+        };
+        // SAFETY: the indices of a payload rise, and so none is there twice.
+        unsafe { self.run_trusting(work, buffers) }
     }
 
     /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
@@ -410,10 +499,9 @@ impl Device {
         let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
         Error::expect_len("residual", "elements", residual.len(), plan.n)?;
         let is_late = plan.values == ValueFormat::Plain(Dtype::F32) && plan.sought.is_none();
-        let late = self.engine().late().filter(|_| is_late);
-        let Some(late) = late else {
+        if !is_late || self.as_cpu().is_some() {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
-        };
+        }
         let source = Source { gradient, residual: Some(residual.sums()) };
         if !plan.guarded && Cpu::first_not_finite(source).is_some() {
             return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
@@ -429,7 +517,7 @@ impl Device {
         }));
         let mut sums = zeros(plan.n, "a residual")?;
         let source = Source { gradient, residual: Some(residual.sums()) };
-        let entries = match late.select_by(&select, &plan, source, Some(&mut sums)) {
+        let entries = match self.select_by(&select, &plan, source, Some(&mut sums)) {
             // Which element is the first has to be told of the residual as it is.
             Err(Error::NotFinite { .. }) if residual.is_pending() => {
                 return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
@@ -473,8 +561,27 @@ impl Device {
         if !residual.is_pending() {
             return Ok(());
         }
-        self.engine().settle(residual)
+        // The CPU has no table.
+        let table = if self.as_cpu().is_some() { Vec::new() } else { settle(residual.pending(), &self.limits())?.0 };
+        let (table, elements) = (little_endian(&table), residual.len() as u64);
+        let (sent, sums) = residual.unsettled();
+        let buffers = SettleBuffers { residual: sums.into(), workspace: HostSlice::In(&table) };
+        // SAFETY: the table is that of what was sent.
+        unsafe { self.run_trusting(TakeOff { sent, elements, table_bytes: table.len() as u64 }, buffers)? };
+        residual.settled();
+        Ok(())
     }
+}
+
+/// What entries are selected from, and where the sums go.
+fn source_buffers<'h>(
+    source: Source<'h>,
+    sums: Option<&'h mut [f32]>,
+    workspace: HostSlice<'h>,
+) -> SourceBuffers<HostSlice<'h>> {
+    let sums = sums.map(|sums| (0, sums));
+    let residual = source.residual.map(|residual| HostSlice::floats_apart(residual, sums));
+    SourceBuffers { gradient: source.gradient.into(), residual, workspace }
 }
 
 /// What entries, all that were sent, say of each of some parts.

@@ -3,6 +3,7 @@
 use gradwire_kernels::arith::vote::MOST_VOTERS;
 
 use crate::device::Device;
+use crate::embed::{HostSlice, Votes, VotesBuffers};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::view::AsPayload;
@@ -31,8 +32,7 @@ impl Device {
     /// # Errors
     /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Setting`] for more than
     /// 65535 of them, or of another codec than [`Sign`](crate::Sign); [`Error::Length`] for an output of another
-    /// length; as [`Device::decode_into`] where the device fails. The output is then as it was, or not to be used where
-    /// a device failed.
+    /// length; as [`Device::decode_into`] where the device fails. The output is then as it was.
     pub fn vote(&self, payloads: &[impl AsPayload], output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         let payloads: Vec<_> = payloads.iter().map(AsPayload::as_payload).collect();
@@ -56,7 +56,9 @@ impl Device {
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
         let codes: Vec<&[u8]> = payloads.iter().map(|payload| payload.codes()).collect();
-        self.engine().vote(&codes, output)?;
+        let work = Votes { payloads: payloads.len() as u32, elements: header.n };
+        let codes = HostSlice::parts(work.parts(&codes, &self.limits())?);
+        self.run(work, VotesBuffers { codes, output: HostSlice::floats_out(output) })?;
         let bucket = header.bucket.elements(header.n).max(1) as usize;
         for payload in &payloads {
             for (output, scale) in output.chunks_mut(bucket).zip(payload.scalars().chunks_exact(4)) {

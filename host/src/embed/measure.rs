@@ -1,28 +1,59 @@
-//! Statistics in a device's memory.
+//! Statistics of a gradient.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-use super::{Piece, ScanBuffers, Work, present, sealed};
+use super::{Checked, Piece, ScanBuffers, Work, present, sealed};
 use crate::error::Error;
-use crate::plan::{EncodePlan, Limits, Pass, Role};
+use crate::plan::{ALIGNMENT, EncodePlan, Limits, Pass, Role};
 
-/// The partial statistics of a plan whose tensor is one bucket, over [`EncodePlan::scratch_bytes`] of a workspace.
+/// The partial statistics of a gradient by each of some plans, whose tensor is one bucket. Each plan has its part of
+/// the workspace: [`Measures::statistics`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measure<'p>(pub(crate) &'p EncodePlan);
+pub(crate) struct Measures<'p>(pub(crate) &'p [EncodePlan]);
 
-impl sealed::Sealed for Measure<'_> {}
+impl Measures<'_> {
+    /// Where the workspace has the scratch of each plan.
+    fn scratch(&self) -> impl Iterator<Item = Range<u64>> {
+        let mut at = 0;
+        self.0.iter().map(move |plan| {
+            let from = at;
+            at += (plan.scratch_bytes() as u64).next_multiple_of(ALIGNMENT);
+            from..from + plan.scratch_bytes() as u64
+        })
+    }
 
-impl Work for Measure<'_> {
+    /// Where the workspace has the statistics of each plan.
+    pub(crate) fn statistics(&self) -> impl Iterator<Item = Range<u64>> {
+        self.scratch().zip(self.0).map(|(scratch, plan)| {
+            let bytes = plan.statistic_bytes();
+            scratch.start + bytes.start..scratch.start + bytes.end
+        })
+    }
+}
+
+impl sealed::Sealed for Measures<'_> {}
+impl Checked for Measures<'_> {}
+
+impl Work for Measures<'_> {
     type Buffers<B> = ScanBuffers<B>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
-        self.0.statistics(limits).map(Cow::Owned)
+        let mut passes = Vec::new();
+        for (plan, scratch) in self.0.iter().zip(self.scratch()) {
+            for mut pass in plan.statistics(limits)? {
+                pass.bindings.workspace.offset += scratch.start;
+                passes.push(pass);
+            }
+        }
+        Ok(passes.into())
     }
 
     fn pieces<B>(&self, buffers: ScanBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
-        let (plan, header) = (self.0, self.0.header());
-        let roles = [Some((Role::Workspace, 0)), None];
-        let workspace = Piece::new("workspace", buffers.workspace, plan.scratch_bytes() as u64, roles);
+        let Some(plan) = self.0.first() else { return Ok(Vec::new()) };
+        let header = plan.header();
+        let bytes = self.scratch().last().map_or(0, |scratch| scratch.end);
+        let workspace = Piece::new("workspace", buffers.workspace, bytes, [Some((Role::Workspace, 0)), None]);
         let mut pieces = vec![
             Piece::gradient(buffers.gradient, header.n, header.dtype),
             // Partial statistics are written sixteen bytes at a time.

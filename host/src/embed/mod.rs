@@ -23,27 +23,39 @@
 //! # Ok::<(), gradwire::Error>(())
 //! ```
 
+mod host;
 mod low_rank;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod measure;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod memory;
+mod pack;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) mod phase;
 mod pieces;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod put;
 mod random;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod rotation;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod run;
+mod scatters;
+mod settle;
+mod sift;
 mod sparse;
+mod vote;
 mod work;
 
-pub use self::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+pub use self::host::HostSlice;
+pub(crate) use self::host::{Apart, HostMemory, Update};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::measure::Measure;
+pub(crate) use self::host::{Read, Written};
+pub use self::low_rank::{AdvanceLowRank, BeginLowRank, FinishLowRank, LowRankBuffers};
+pub(crate) use self::measure::Measures;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use self::memory::DeviceMemory;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::memory::{ops, queue};
+pub(crate) use self::pack::{Pack, PackBuffers, Unpack};
 pub use self::pieces::{Access, Piece};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::pieces::{by_role, used};
@@ -51,8 +63,17 @@ pub(crate) use self::pieces::{by_role, used};
 pub(crate) use self::put::Put;
 pub use self::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRandomBuffers};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::rotation::{Cosine, Tiling, Turn, TurnBuffers};
+pub(crate) use self::rotation::Tiling;
+pub(crate) use self::rotation::{Cosine, Turn, TurnBuffers};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::run::{run, run_trusting};
+pub(crate) use self::scatters::Scatters;
+pub(crate) use self::settle::TakeOff;
+pub(crate) use self::sift::{CountAbove, Sift, SiftBuffers, SourceBuffers};
 pub use self::sparse::{Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers, Settle, SettleBuffers};
+pub(crate) use self::vote::{Votes, VotesBuffers};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::work::word;
 pub use self::work::{
     Checked, Decode, DecodeBuffers, DecodeModel, Encode, EncodeBuffers, EncodeModel, WithTable, Work,
 };

@@ -72,13 +72,8 @@ impl<B> Piece<B> {
         Self { alignment: size, dtype: Some(dtype), ..piece.read() }
     }
 
-    #[cfg(feature = "wgpu")]
-    pub(crate) fn accessed(self, access: Access) -> Self {
-        Self { access, ..self }
-    }
-
     /// The same piece, under another name of a backend's.
-    #[cfg(any(feature = "cudarc", feature = "wgpu"))]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn map<C>(self, name: impl FnOnce(B) -> C) -> Piece<C> {
         let Self { what, buffer, needed, alignment, access, before, after, dtype, roles } = self;
         Piece { what, buffer: name(buffer), needed, alignment, access, before, after, dtype, roles }

@@ -1,11 +1,12 @@
-//! A rotation of memory on a device, and a cosine transform.
+//! A rotation, and a cosine transform.
 
 use std::borrow::Cow;
 
-use super::{Piece, Work, sealed};
+use super::{Checked, Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{Limits, Pass, Role};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::rotation::tiles::{self, Move};
 use crate::rotation::{Dct, Rotation, dct, passes};
 use crate::seed::Seed;
@@ -25,7 +26,9 @@ pub(crate) struct Cosine {
     pub(crate) back: bool,
 }
 
-/// Tiles put one behind the other, or back, of so many elements in all.
+/// Tiles put one behind the other, or back, of so many elements in all. The CPU has none: there it is
+/// [`Tiles::order`](crate::rotation::Tiles::order).
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) struct Tiling {
     pub(crate) of: Move,
     pub(crate) elements: u64,
@@ -41,7 +44,12 @@ pub(crate) struct TurnBuffers<B> {
 
 impl sealed::Sealed for Turn {}
 impl sealed::Sealed for Cosine {}
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl sealed::Sealed for Tiling {}
+impl Checked for Turn {}
+impl Checked for Cosine {}
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl Checked for Tiling {}
 
 impl Work for Turn {
     type Buffers<B> = TurnBuffers<B>;
@@ -71,6 +79,7 @@ impl Work for Cosine {
     }
 }
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl Work for Tiling {
     type Buffers<B> = TurnBuffers<B>;
 

@@ -1,11 +1,12 @@
 //! What is queued, as values: the passes, the memory that they need, and what follows once they are queued.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::Piece;
 use crate::error::Error;
 use crate::model::ModelPlan;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, Role, check_count};
+use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Pass, Role, check_count, refuse_not_finite};
 use crate::seed::Seed;
 use crate::wire::Header;
 
@@ -47,8 +48,26 @@ pub trait Work: sealed::Sealed {
 pub trait Checked: Work {}
 
 pub(crate) mod sealed {
+    use std::ops::Range;
+
+    use crate::error::Error;
+    use crate::plan::{Pass, Role};
+
     /// Keeps [`Work`](super::Work) to this crate: a surface believes the sizes that work asks for.
     pub trait Sealed {
+        /// What of its scratch says how its passes ended, a few bytes each: read before its results.
+        fn asks(&self, _passes: &[Pass]) -> Vec<(Role, Range<u64>)> {
+            Vec::new()
+        }
+
+        /// Refuses the work by the answers; or says how many words of its results there are, if the work decides that.
+        ///
+        /// # Errors
+        /// Those of the work.
+        fn judge(&self, _passes: &[Pass], _answers: &[Vec<u8>]) -> Result<u64, Error> {
+            Ok(0)
+        }
+
         /// What follows once it is queued, which a surface alone can say.
         fn queued(self, _: Surface)
         where
@@ -145,9 +164,27 @@ pub struct DecodeModel<'p> {
     pub payloads: u32,
 }
 
-impl sealed::Sealed for Encode<'_> {}
+impl sealed::Sealed for Encode<'_> {
+    fn asks(&self, _: &[Pass]) -> Vec<(Role, Range<u64>)> {
+        status(self.plan.is_guarded())
+    }
+
+    fn judge(&self, _: &[Pass], answers: &[Vec<u8>]) -> Result<u64, Error> {
+        refuse_not_finite(word(answers, 0)).map(|()| 0)
+    }
+}
+
+impl sealed::Sealed for EncodeModel<'_> {
+    fn asks(&self, _: &[Pass]) -> Vec<(Role, Range<u64>)> {
+        status(self.plan.is_guarded())
+    }
+
+    fn judge(&self, _: &[Pass], answers: &[Vec<u8>]) -> Result<u64, Error> {
+        refuse_not_finite(word(answers, 0)).map(|()| 0)
+    }
+}
+
 impl sealed::Sealed for Decode<'_> {}
-impl sealed::Sealed for EncodeModel<'_> {}
 impl sealed::Sealed for DecodeModel<'_> {}
 impl Checked for Encode<'_> {}
 impl Checked for Decode<'_> {}
@@ -227,6 +264,16 @@ impl ModelPlan {
     fn table_piece<B>(&self, table: B) -> Piece<B> {
         Piece::new("table", table, self.table_bytes(), [Some((Role::Workspace, 0)), None]).read()
     }
+}
+
+/// The status, of work that scans for non-finite elements.
+fn status(is_guarded: bool) -> Vec<(Role, Range<u64>)> {
+    is_guarded.then_some((Role::Status, 0..4)).into_iter().collect()
+}
+
+/// An answer that is a word; zero where it was not asked for.
+pub(crate) fn word(answers: &[Vec<u8>], at: usize) -> u32 {
+    answers.get(at).and_then(|answer| answer.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
 /// One body or several, one behind the other.

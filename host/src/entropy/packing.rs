@@ -1,7 +1,7 @@
 //! The passes that pack a payload's codes, and those that unpack them, for who runs passes in sessions of their own.
 
-use super::engine::check;
 use super::passes::Layout;
+use super::payload::check;
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Sizes};
 use crate::wire::{Entropy, Header};

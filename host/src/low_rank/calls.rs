@@ -16,6 +16,7 @@ impl LowRankState {
     }
 
     /// The element that is refused of tensors that are not compressed.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn refused_plain(&self, gradient: Gradient<'_>) -> Option<u64> {
         if self.codec.is_guarded() { self.plain_not_finite(gradient) } else { None }
     }

@@ -21,6 +21,7 @@ impl StepFactors {
         }
     }
 
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn of(&self, side: Side) -> &[f32] {
         match side {
             Side::Left => &self.left,

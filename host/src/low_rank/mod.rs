@@ -3,17 +3,14 @@
 pub(crate) mod bytes;
 pub(crate) mod calls;
 pub(crate) mod commit;
-pub(crate) mod engine;
 pub(crate) mod factors;
 pub(crate) mod outcome;
 pub(crate) mod passes;
 pub(crate) mod plain;
 pub(crate) mod resident;
-pub(crate) mod run;
 pub(crate) mod start;
 pub(crate) mod state;
 
-pub(crate) use self::engine::LowRank;
 pub use self::outcome::Outcome;
 pub use self::resident::ResidentLowRank;
 pub use self::state::LowRankState;

@@ -211,6 +211,7 @@ impl LowRankPlan {
     }
 
     /// Whether there is nothing to do: no matrix is compressed, and nothing else is the device's.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.tensors == 0
     }
@@ -242,6 +243,7 @@ impl LowRankPlan {
 
     /// The passes of a step's beginning: orthonormal columns of the known factor, gradient + residual, and their
     /// product.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn begin(&self, known: Side, stream: Stream, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = self.start(limits)?;
         self.seeded(&mut passes, known, stream, 0, limits);

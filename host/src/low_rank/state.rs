@@ -392,6 +392,7 @@ impl LowRankState {
     }
 
     /// Copies the residual to `before`, for a whole step alone.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn copy_aside(&mut self) {
         if self.takes_keep() {
             let pieces = threads::chunks_mut(&mut self.before.0, COPIED).zip(threads::chunks(&self.sums, COPIED));

@@ -1,5 +1,7 @@
 //! The passes over many tensors, and the table that tells kernels which is where.
 
+use std::ops::Range;
+
 use gradwire_kernels::params::{DECODE_SPAN, DecodeParams, EncodeParams, SPAN, decode_flags, item};
 
 use super::Layout;
@@ -8,9 +10,7 @@ use super::whole::Whole;
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::gradient::Dtype;
-use crate::plan::{
-    ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, NonFinite, Params, Pass, STATUS_BYTES, Span,
-};
+use crate::plan::{ALIGNMENT, Bindings, DecodeMode, EncodePlan, Kernel, Limits, Params, Pass, STATUS_BYTES, Span};
 use crate::seed::Seed;
 use crate::view::AsPayload;
 use crate::wire::{Bucket, Header, Payload};
@@ -216,8 +216,16 @@ impl ModelPlan {
     }
 
     /// Bytes of the scalars of all tensors, and of their codes.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn part_bytes(&self) -> [u64; 2] {
         [self.scalar_bytes, self.code_bytes]
+    }
+
+    /// Where a body has the scalars of each tensor, and then the codes of each.
+    pub(crate) fn body_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let (mut scalars_at, mut codes_at) = (0, self.codes_offset());
+        let scalars = self.tensors.iter().map(move |plan| next(&mut scalars_at, plan.header().scalar_bytes()));
+        scalars.chain(self.tensors.iter().map(move |plan| next(&mut codes_at, plan.header().code_bytes())))
     }
 
     /// The payloads of a body that was copied from device memory, one a tensor.
@@ -378,11 +386,12 @@ impl ModelPlan {
     fn flat(&self, launch: &Launch, bytes: u64) -> Span {
         Span { offset: launch.base * bytes, bytes: (launch.elements * bytes).next_multiple_of(4) }
     }
+}
 
-    /// The policy for elements that are not finite.
-    pub(crate) fn non_finite(&self) -> NonFinite {
-        if self.is_guarded() { NonFinite::Error } else { NonFinite::Propagate }
-    }
+/// The next bytes.
+fn next(at: &mut u64, bytes: u64) -> Range<u64> {
+    *at += bytes;
+    *at - bytes..*at
 }
 
 /// Shares items out to launches, in order, as many to each as its bindings and its groups allow.

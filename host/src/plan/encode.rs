@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::seed::Seed;
-use crate::wire::{Bucket, CodecId, Entropy, HEADER_BYTES, Header};
+use crate::wire::{Bucket, CodecId, Entropy, Header};
 
 /// The final statistic's room at the front of the workspace.
 const FINAL_BYTES: u64 = ALIGNMENT;
@@ -401,9 +401,4 @@ pub(crate) fn check_input(plan: &EncodePlan, dtype: Dtype, len: usize) -> Result
         return Err(Error::Dtype { expected: plan.header.dtype.name(), found: dtype.name() });
     }
     Error::expect_len("gradient", "elements", len, plan.header.n)
-}
-
-/// Bytes of a payload's body behind room for its header.
-pub(crate) fn body_range(plan: &EncodePlan) -> Range<usize> {
-    HEADER_BYTES..plan.payload_bytes()
 }

@@ -14,7 +14,7 @@ mod role;
 pub(crate) use self::decode::check_count;
 pub use self::decode::{DecodeMode, DecodePlan};
 pub use self::encode::EncodePlan;
-pub(crate) use self::encode::{Scale, body_range, check_input, omega};
+pub(crate) use self::encode::{Scale, check_input, omega};
 pub use self::kernel::Kernel;
 pub use self::limits::Limits;
 pub(crate) use self::matrices::{Part, Side, Table};

@@ -1,7 +1,7 @@
 //! What a recipe keeps from step to step.
 
-use super::{Promise, RecipeError};
-use crate::error::Error;
+use super::promise::Promise;
+use crate::error::{Error, RecipeError};
 use crate::plan::EncodePlan;
 
 /// What is kept from step to step.

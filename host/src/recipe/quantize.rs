@@ -1,8 +1,7 @@
 //! How the values of a recipe are written.
 
-use super::Recipe;
 use crate::codec::topk::TopK;
-use crate::codec::{Codec, Quantizer, Stage, quantizers};
+use crate::codec::{Codec, Quantizer, quantizers};
 use crate::error::Error;
 use crate::gradient::Dtype;
 use crate::plan::{EncodePlan, NonFinite};
@@ -99,24 +98,6 @@ macro_rules! of_table {
                 Self::By(codec.into())
             }
         }
-
-        impl From<crate::codec::$codec> for Recipe {
-            /// With error feedback where the codec has it.
-            fn from(codec: crate::codec::$codec) -> Self {
-                let recipe = Self::none().quantize(codec);
-                if codec.has_feedback() { recipe.feedback() } else { recipe }
-            }
-        }
-    )+
-
-        impl From<Quantizer> for Recipe {
-            /// With error feedback where the codec has it.
-            fn from(codec: Quantizer) -> Self {
-                match codec {
-                    $(Quantizer::$codec(codec) => codec.into(),)+
-                }
-            }
-        }
-    };
+    )+};
 }
 quantizers!(of_table);

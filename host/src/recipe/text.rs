@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use super::methods::{PREFIX, expanded};
 use super::near;
-use super::{Algorithm, Memory, Quantize, Recipe, RecipeError, Shift};
+use super::words::{word, words_of};
+use super::{Algorithm, Memory, Quantize, Recipe, Shift};
 use crate::codec::estimate::Estimate;
 use crate::codec::powersgd::PowerSgd;
 use crate::codec::topk::{Keep, Segment, TopK};
 use crate::codec::{Quantizer, Sign, Stage, quantizers};
-use crate::error::Error;
+use crate::error::{Error, RecipeError};
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 use crate::plan::NonFinite;
@@ -766,28 +767,6 @@ impl Display for Recipe {
         }
         f.write_str(&words.join("+"))
     }
-}
-
-fn word(name: &str, settings: Vec<String>) -> String {
-    if settings.is_empty() { name.into() } else { format!("{name}:{}", settings.join(",")) }
-}
-
-/// A selection as it stands in a text.
-pub(super) fn words_of(select: &TopK) -> String {
-    let mut settings = vec![match select.keep() {
-        Keep::Count(k) => format!("k={k}"),
-        Keep::Fraction(part) => part.to_string(),
-        Keep::Blocks { elements, k } => format!("k={k},block={elements}"),
-        Keep::Above(threshold) => format!("above={threshold}"),
-        Keep::Estimate { part, by } => format!("{part},estimate={}", by.word()),
-        Keep::PerSign(part) => format!("{part},persign"),
-        Keep::Segments(segments) => {
-            let all: Vec<_> = segments.iter().map(|s| format!("{}of{}", s.k, s.elements)).collect();
-            format!("segments={}", all.join("/"))
-        }
-    }];
-    settings.extend(select.is_clamped().then(|| "clamped".into()));
-    word("topk", settings)
 }
 
 macro_rules! parsed {

@@ -11,6 +11,9 @@ use crate::words::no_memory;
 /// What the memory of entries is for, in an error.
 pub(crate) const ENTRIES: &str = "the entries that are kept";
 
+/// What the memory of statistics is for, in an error.
+pub(crate) const STATISTICS: &str = "statistics of the gradient";
+
 /// Entries of a gradient: the index of each, rising, and the bits of its value as f32.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {

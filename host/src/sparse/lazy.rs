@@ -53,20 +53,24 @@ impl LazyResidual {
     /// Takes off what was sent, in one pass over the segments of which something is pending, and gives the residual as
     /// it is: for a checkpoint, or another codec. The next encode goes on from it.
     pub fn materialize(&mut self) -> &mut [f32] {
-        for sent in self.sent.drain(..) {
-            let range = sent.start as usize..(sent.start + sent.elements) as usize;
-            for (index, sum) in range.clone().zip(&mut self.sums[range]) {
-                let key = key(sum.to_bits());
-                let was_sent = key > sent.key || (key == sent.key && index <= sent.index as usize);
-                *sum = if was_sent { 0.0 } else { *sum };
-            }
-        }
+        take_off(&self.sent, &mut self.sums);
+        self.sent.clear();
         &mut self.sums
     }
 
     /// Sums of which entries were sent that are still in them.
     pub(crate) fn with_pending(sums: Vec<f32>, sent: Vec<Sent>) -> Self {
         Self { sums, sent }
+    }
+
+    /// What is yet to be taken off, and the sums that it is taken off.
+    pub(crate) fn unsettled(&mut self) -> (&[Sent], &mut [f32]) {
+        (&self.sent, &mut self.sums)
+    }
+
+    /// Notes that nothing is pending any more.
+    pub(crate) fn settled(&mut self) {
+        self.sent.clear();
     }
 
     /// What is yet to be taken off, of segments that rise.
@@ -104,5 +108,17 @@ impl From<Vec<f32>> for LazyResidual {
     /// A residual that was saved.
     fn from(residual: Vec<f32>) -> Self {
         Self { sums: residual, sent: Vec::new() }
+    }
+}
+
+/// Makes zero what was sent of sums.
+pub(crate) fn take_off(sent: &[Sent], sums: &mut [f32]) {
+    for sent in sent {
+        let range = sent.start as usize..(sent.start + sent.elements) as usize;
+        for (index, sum) in range.clone().zip(&mut sums[range]) {
+            let key = key(sum.to_bits());
+            let was_sent = key > sent.key || (key == sent.key && index <= sent.index as usize);
+            *sum = if was_sent { 0.0 } else { *sum };
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Sparse payloads: a few entries of a gradient, and the passes that select and scatter them.
 
-pub(crate) mod engine;
 pub(crate) mod entries;
 pub(crate) mod estimate;
 pub(crate) mod index;
@@ -12,8 +11,7 @@ pub(crate) mod selection;
 pub(crate) mod settle;
 pub(crate) mod values;
 
-pub(crate) use engine::{Late, STATISTICS, Sparse};
-pub(crate) use entries::{ENTRIES, Entries, Source};
+pub(crate) use entries::{ENTRIES, Entries, STATISTICS, Source};
 pub use lazy::LazyResidual;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use passes::scan_passes;

@@ -1,7 +1,5 @@
 //! The majority of the signs of many payloads.
 
-pub(crate) mod engine;
 pub(crate) mod plan;
 
-pub(crate) use self::engine::Vote;
 pub(crate) use self::plan::{UNIT, UNIT_BYTES, passes};

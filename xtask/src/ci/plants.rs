@@ -46,7 +46,7 @@ const PLANTS: &[Plant] = &[
         find: "qsgd:bits=8,bucket=whole,l2",
         replace: "qsgd:bits=8,bucket=whole,l3",
         stage: "test",
-        by: test("cpu", "recipes::"),
+        by: test("ranks", "methods::"),
     },
     Plant {
         name: "bit of the wire's header",

@@ -8,18 +8,8 @@ use gradwire_kernels::arith::float::canonical;
 use gradwire_kernels::arith::rotation::scaled;
 use gradwire_kernels::params::DctParams;
 
-use super::{Cpu, TASK, for_each};
-
 /// Elements of the largest block.
 const MOST: usize = 1 << (2 * MOST_LOG2);
-
-impl Cpu {
-    /// Transforms the input into the output, as the parameters say.
-    pub(crate) fn dct_blocks(&self, p: &DctParams, input: &[f32], output: &mut [f32]) {
-        let tasks: Vec<_> = output.chunks_mut(TASK).zip(input.chunks(TASK)).enumerate().collect();
-        for_each(tasks, |(index, (output, input))| self.simd().dct(p, index * TASK, input, output));
-    }
-}
 
 /// Transforms the blocks from element `first` on, so many lines at a time.
 #[inline(always)]

@@ -2,7 +2,9 @@
 
 use gradwire_kernels::arith::pack::unit_bytes;
 
-use super::{Cpu, places};
+use super::device::Cpu;
+use super::places;
+use super::tasks::for_each;
 use crate::error::Error;
 use crate::threads;
 use crate::wire::Entropy;
@@ -65,7 +67,7 @@ impl Cpu {
             run
         });
         let tasks = runs.zip(codes.chunks_mut(bytes)).collect();
-        super::for_each(tasks, |((table, packed), codes)| match entropy {
+        for_each(tasks, |((table, packed), codes)| match entropy {
             Entropy::Base3 => self.simd().base3_unpack(table, packed, codes),
             Entropy::None | Entropy::Elias => self.simd().elias_unpack(bits, table, packed, codes),
             Entropy::Delta => self.simd().delta_unpack(bits, table, packed, codes),

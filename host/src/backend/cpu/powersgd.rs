@@ -5,9 +5,11 @@ use gradwire_kernels::arith::float::{NAN_BITS, canonical};
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::seeded;
 
+use super::device::Cpu;
 use super::lanes::{LANES, Line};
+use super::orthonormal;
 use super::slab::{Before, Form, Rows, Slab, group_of, line_up, lines_of, tile, tiles_of};
-use super::{Cpu, for_each, orthonormal};
+use super::tasks::for_each;
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::plan::{Part, Side, Table};
@@ -164,7 +166,7 @@ impl Cpu {
     /// Makes the columns of every matrix's factor orthonormal. With streams, columns that depend on others are replaced
     /// by seeded ones first, as often as it takes for chance to do its part.
     pub(crate) fn orthonormalise(&self, table: &Table, side: Side, factors: &mut [f32], seeds: Option<&[Stream]>) {
-        let simd = self.simd;
+        let simd = self.simd();
         let tasks = table.compressed().map(|(_, part)| part).zip(table.split_padded(side, factors)).enumerate();
         for_each(tasks.collect(), |(place, (part, factor))| {
             let (stride, dimension) = (part.stride(side), part.dimension(side));
@@ -213,7 +215,7 @@ impl Cpu {
                 work.add(&cut, first, rows, Rows::Form(Form { gradient, sums, aside, before, left, right }), input);
             }
         }
-        for_each(work.slabs, |slab| self.simd.multiply(slab));
+        for_each(work.slabs, |slab| self.simd().multiply(slab));
         gather(table, known, scratch, sent);
     }
 
@@ -240,7 +242,7 @@ impl Cpu {
         }
         // The pass before ended with the last slabs: a part of them is still in a cache.
         work.slabs.reverse();
-        for_each(work.slabs, |slab| self.simd.multiply(slab));
+        for_each(work.slabs, |slab| self.simd().multiply(slab));
         gather(table, known, scratch, sent);
     }
 
@@ -271,7 +273,7 @@ impl Cpu {
             if poisoned {
                 out.fill(f32::from_bits(NAN_BITS));
             } else {
-                self.simd.expand(*part, table.rank, first, &left[part.left..], right, out);
+                self.simd().expand(*part, table.rank, first, &left[part.left..], right, out);
             }
         });
     }
@@ -311,7 +313,7 @@ impl Cpu {
                 let gradient = gradient.part(start, sums.len());
                 let rows = Rows::Form(Form { gradient, sums: &mut [], aside: None, before, left, right });
                 let slab = Slab { part, rank, first, rows, input: &[], known: Side::Right, out: &mut [] };
-                Some((start + self.simd.first_not_finite(slab, sums)?) as u64)
+                Some((start + self.simd().first_not_finite(slab, sums)?) as u64)
             })
         };
         Ok(threads::items(&table.parts).enumerate().find_map_first(of_part))

@@ -3,18 +3,8 @@
 use gradwire_kernels::arith::rotation::{MOST_LOG2, ROW_LOG2, block_log2, flip, scale, scaled, signs};
 use gradwire_kernels::params::RotateParams;
 
-use super::{Cpu, TASK, for_each};
-
 /// Elements of a row.
 const ROW: usize = 1 << ROW_LOG2;
-
-impl Cpu {
-    /// Rotates the input into the output, as the parameters say.
-    pub(crate) fn rotate_rows(&self, p: &RotateParams, input: &[f32], output: &mut [f32]) {
-        let tasks: Vec<_> = output.chunks_mut(TASK).zip(input.chunks(TASK)).enumerate().collect();
-        for_each(tasks, |(index, (output, input))| self.simd().rotate(p, index * (TASK / ROW), input, output));
-    }
-}
 
 /// Rotates the blocks from row `first` on.
 #[inline(always)]

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use half::{bf16, f16};
 
-use super::{Cpu, EncodeMemory, whole_bodies};
+use super::dense::{EncodeMemory, whole_bodies};
+use super::device::Cpu;
+use super::filter::Sums;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
@@ -53,8 +55,7 @@ impl CpuSession {
                 };
                 let mut buffers = EncodeMemory {
                     input,
-                    residual: bytemuck::cast_slice_mut(residual),
-                    next: &mut [],
+                    residual: Some(Sums::over(bytemuck::cast_slice_mut(residual))),
                     scalars: bytemuck::cast_slice_mut(scalars),
                     codes: bytemuck::cast_slice_mut(codes),
                     workspace,

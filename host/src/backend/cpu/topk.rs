@@ -7,7 +7,7 @@
 
 use gradwire_kernels::arith::topk::key;
 
-use super::Cpu;
+use super::device::Cpu;
 use super::filter::Filter;
 use crate::codec::topk::Select;
 use crate::error::Error;
@@ -115,7 +115,7 @@ impl Cpu {
     /// Adds a gradient to its residual.
     pub(crate) fn add_to(&self, gradient: Gradient<'_>, residual: &mut [f32]) {
         threads::chunks_mut(residual, RUN).enumerate().for_each(|(run, residual)| {
-            self.simd.add_to(gradient.part(run * RUN, residual.len()), residual);
+            self.simd().add_to(gradient.part(run * RUN, residual.len()), residual);
         });
     }
 
@@ -175,7 +175,7 @@ impl Cpu {
                 sums = others;
                 found.reserve(len + LINE)?;
                 let source = source.part(start..start + len);
-                self.simd.filter(Filter { source, start, sums: mine, floor }, &mut found);
+                self.simd().filter(Filter { source, start, sums: mine, floor }, &mut found);
             }
             Ok(found)
         };
@@ -450,7 +450,7 @@ fn block_largest(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Simd;
+    use super::super::simd::Simd;
     use super::*;
 
     fn sorted(x: &[f32], k: usize) -> Vec<u32> {

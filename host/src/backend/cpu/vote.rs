@@ -2,20 +2,10 @@
 
 use gradwire_kernels::arith::vote::{PLANES, Votes, value};
 
-use super::{Cpu, TASK, for_each};
-
 /// Elements of a unit, words and bytes of its codes.
 const UNIT: usize = 256;
 const WORDS: usize = 8;
 const BYTES: usize = 32;
-
-impl Cpu {
-    /// Writes the majority of the codes of payloads.
-    pub(crate) fn vote_units(&self, codes: &[&[u8]], output: &mut [f32]) {
-        let tasks: Vec<_> = output.chunks_mut(TASK).enumerate().collect();
-        for_each(tasks, |(index, output)| self.simd().vote(index * (TASK / UNIT), codes, output));
-    }
-}
 
 /// Votes on the units from one on.
 #[inline(always)]

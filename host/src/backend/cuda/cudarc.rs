@@ -6,7 +6,9 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr as _, DevicePtrMut as _, SyncOnDrop};
 use half::{bf16, f16};
 
-use super::{Cuda, DeviceSlice, failed};
+use super::device::Cuda;
+use super::embed::DeviceSlice;
+use super::fail::failed;
 use crate::embed::{Access, Checked, Piece, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;

@@ -3,8 +3,11 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::device::Cuda;
 use super::driver::{DevicePtr, MemoryAt, StreamId};
-use super::{Cuda, RealDriver, Shared, failed, unavailable};
+use super::fail::{failed, unavailable};
+use super::real::RealDriver;
+use super::shared::Shared;
 use crate::embed::{Access, Piece, Work, by_role, sealed, used};
 use crate::error::Error;
 use crate::kind::BackendKind;

@@ -1,7 +1,8 @@
 //! The order of two streams.
 
+use super::device::Cuda;
 use super::driver::EventId;
-use super::{Cuda, failed};
+use super::fail::failed;
 use crate::error::Error;
 
 /// An event of a device, by which one of its streams waits for another.

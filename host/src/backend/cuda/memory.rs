@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::device::Cuda;
 use super::driver::{DevicePtr, DriverError};
+use super::embed::DeviceSlice;
+use super::fail::failed;
 use super::staging::Staging;
-use super::{Cuda, DeviceSlice, failed};
 use crate::embed::ops::Ops;
 use crate::embed::{Access, DeviceMemory, Piece};
 use crate::error::Error;
@@ -60,7 +62,7 @@ impl Ops for Cuda {
     }
 
     fn staged(&self) -> Self {
-        Self { staging: Some(Arc::new(Staging::new(self))), ..self.clone() }
+        Self { staging: Some(Arc::new(Staging::new(self.shared.clone(), self.stream))), ..self.clone() }
     }
 
     unsafe fn write(&self, to: &DeviceSlice, bytes: &[u8]) -> Result<(), Error> {

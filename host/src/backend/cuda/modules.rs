@@ -10,7 +10,7 @@ use gradwire_kernels::presets::Preset;
 use super::artifacts::{Artifact, FAMILIES, Family, candidates, family_of, text, waits};
 use super::cache;
 use super::driver::{Driver, DriverError, FunctionId, ModuleId, StreamId};
-use super::{failed, unavailable};
+use super::fail::{failed, unavailable};
 use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::plan::{Kernel, Limits};

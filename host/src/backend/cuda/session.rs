@@ -4,13 +4,15 @@ use std::sync::atomic::Ordering;
 
 use gradwire_kernels::params::THREADS;
 
+use super::device::Cuda;
 use super::driver::{DevicePtr, DriverError, KernelArg, StreamId};
+use super::fail::failed;
 use super::preset::Launch;
-use super::{Cuda, Shared, failed};
+use super::shared::Shared;
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::plan::{Kernel, Limits, Params, Pass, ROLES, Role, Sizes};
-use crate::session::{Clock, Session, Sessions, check_copy, check_range, check_spans, room_for};
+use crate::plan::{Kernel, Params, Pass, ROLES, Role, Sizes};
+use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// A [`Session`] on a CUDA device, on the stream of the [`Cuda`] that made it.
 ///
@@ -19,20 +21,6 @@ pub struct CudaSession {
     cuda: Cuda,
     sizes: Sizes,
     buffers: [DevicePtr; ROLES],
-}
-
-impl Sessions for Cuda {
-    fn limits(&self) -> Limits {
-        Cuda::limits(self)
-    }
-
-    fn kind(&self) -> BackendKind {
-        BackendKind::Cuda
-    }
-
-    fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
-        Ok(Box::new(Cuda::session(self, sizes)?))
-    }
 }
 
 impl Cuda {

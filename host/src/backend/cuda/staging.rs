@@ -4,16 +4,22 @@
 //! Ordinary memory is copied by way of the driver's own page-locked memory, piece by piece, and a copy into the device
 //! has to be waited for before the memory is used again. Here a copy into the device is queued and not waited for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Cuda;
-use super::driver::{DevicePtr, DriverError};
+use super::driver::{DevicePtr, DriverError, StreamId};
+use super::shared::Shared;
 
 /// Memory that is made by the first copy, kept, and used again. It has room for twice the largest copy, so that one is
 /// prepared while another is under way.
 pub(super) struct Staging {
-    cuda: Cuda,
+    on: Queue,
     held: Mutex<Held>,
+}
+
+/// Where copies are queued. The stream is kept alive by the device that has the staging.
+struct Queue {
+    shared: Arc<Shared>,
+    stream: StreamId,
 }
 
 struct Held {
@@ -27,10 +33,10 @@ struct Held {
 unsafe impl Send for Held {}
 
 impl Staging {
-    /// For copies on the stream of a device.
-    pub(super) fn new(cuda: &Cuda) -> Self {
-        let cuda = Cuda { staging: None, ..cuda.clone() };
-        Self { cuda, held: Mutex::new(Held { at: std::ptr::null_mut(), bytes: 0, busy: 0 }) }
+    /// For copies on a stream.
+    pub(super) fn new(shared: Arc<Shared>, stream: StreamId) -> Self {
+        let on = Queue { shared, stream };
+        Self { on, held: Mutex::new(Held { at: std::ptr::null_mut(), bytes: 0, busy: 0 }) }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -47,10 +53,10 @@ impl Staging {
             return Ok(());
         }
         let mut held = self.held();
-        let room = held.room(&self.cuda, bytes.len())?;
+        let room = held.room(&self.on, bytes.len())?;
         room.copy_from_slice(bytes);
         // SAFETY: the caller answers for the device memory. The room is not written before the stream was waited for.
-        unsafe { self.cuda.shared.driver.copy_in(to, room, self.cuda.stream) }
+        unsafe { self.on.shared.driver.copy_in(to, room, self.on.stream) }
     }
 
     /// Copies bytes out of device memory, behind what is queued, and waits for them. `out` is as it was where this
@@ -63,9 +69,9 @@ impl Staging {
             return Ok(());
         }
         let mut held = self.held();
-        let room = held.room(&self.cuda, out.len())?;
+        let room = held.room(&self.on, out.len())?;
         // SAFETY: the caller answers for the device memory; the call waits.
-        unsafe { self.cuda.shared.driver.copy_out(room, from, self.cuda.stream) }?;
+        unsafe { self.on.shared.driver.copy_out(room, from, self.on.stream) }?;
         out.copy_from_slice(room);
         // The copy was the last that was queued.
         held.busy = 0;
@@ -75,12 +81,12 @@ impl Staging {
 
 impl Held {
     /// So many bytes, at least one, that no copy uses. What fails leaves the memory as it was.
-    fn room(&mut self, cuda: &Cuda, bytes: usize) -> Result<&mut [u8], DriverError> {
+    fn room(&mut self, on: &Queue, bytes: usize) -> Result<&mut [u8], DriverError> {
         if bytes > self.bytes - self.busy {
-            self.settle(cuda)?;
+            self.settle(on)?;
         }
         if bytes > self.bytes {
-            let driver = &cuda.shared.driver;
+            let driver = &on.shared.driver;
             let wanted = bytes.checked_next_power_of_two().and_then(|bytes| bytes.checked_mul(2)).unwrap_or(bytes);
             let at = driver.alloc_host(wanted)?;
             // SAFETY: it has as many bytes.
@@ -96,9 +102,9 @@ impl Held {
     }
 
     /// Waits for the copies that are queued.
-    fn settle(&mut self, cuda: &Cuda) -> Result<(), DriverError> {
+    fn settle(&mut self, on: &Queue) -> Result<(), DriverError> {
         if self.busy > 0 {
-            cuda.shared.driver.synchronize(cuda.stream)?;
+            on.shared.driver.synchronize(on.stream)?;
             self.busy = 0;
         }
         Ok(())
@@ -109,9 +115,9 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Memory that a copy may still use is leaked.
-        if held.settle(&self.cuda).is_ok() {
+        if held.settle(&self.on).is_ok() {
             // SAFETY: it was allocated for as many bytes, or is null, and no copy uses it any more.
-            unsafe { self.cuda.shared.driver.free_host(held.at, held.bytes) };
+            unsafe { self.on.shared.driver.free_host(held.at, held.bytes) };
         }
     }
 }

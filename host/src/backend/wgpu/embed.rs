@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Wgpu;
+use super::device::Wgpu;
 use super::record::{Bound, bind, parameters, pipelines, record};
+use super::shared::Shared;
 use crate::embed::{Access, Piece, Work, by_role, sealed, used};
 use crate::error::Error;
 use crate::plan::Pass;
@@ -105,7 +106,7 @@ impl Wgpu {
     /// [`Error::Backend`] where the device has no memory left.
     pub fn with_pipeline_cache(&self, cache: &wgpu::PipelineCache) -> Result<Self, Error> {
         let shared = &self.shared;
-        let shared = super::Shared::new(&shared.device, &shared.queue, shared.loss.clone(), Some(cache.clone()))?;
+        let shared = Shared::new(&shared.device, &shared.queue, shared.loss.clone(), Some(cache.clone()))?;
         Ok(Self { shared: Arc::new(shared), limits: self.limits })
     }
 

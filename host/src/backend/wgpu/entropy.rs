@@ -1,27 +1,14 @@
 //! Packing on WGPU without a wait, for where a thread may not wait: a browser's.
 
-use crate::backend::wgpu::{Copied, SCRATCH, Wgpu};
-use crate::embed::{Access, Piece};
-use crate::entropy::engine::{Packed, agreed, as_it_is, bytes_of_total, check, front, packed_payload};
-use crate::entropy::passes::Layout;
+use std::borrow::Cow;
+
+use crate::backend::wgpu::Wgpu;
+use crate::embed::{HostSlice, Pack, PackBuffers, Unpack};
+use crate::entropy::payload::{Packed, agreed, as_it_is, check, front, packed_payload};
 use crate::error::Error;
 use crate::kind::BackendKind;
-use crate::plan::{Pass, Role};
 use crate::view::AsPayload;
 use crate::wire::{Entropy, Payload};
-
-/// The buffers of packing, as a caller would name them.
-const BUFFERS: [(&str, Role); 4] = [
-    ("codes", Role::Codes),
-    ("packed codes", Role::Values),
-    ("sums of words", Role::Workspace),
-    ("count of words", Role::Status),
-];
-
-/// Places in the list.
-const CODES: usize = 0;
-const PACKED: usize = 1;
-const COUNT: usize = 3;
 
 impl Wgpu {
     /// As [`Device::pack`](crate::Device::pack), bit for bit, without a wait in a browser. Elsewhere the returned
@@ -57,24 +44,17 @@ impl Wgpu {
         let payload = unpacked.as_ref().map_or(payload, Payload::view);
         let header = payload.header();
         if header.elements() == 0 {
-            return packed_payload(&payload, entropy, &Packed { bytes: Vec::new(), words: 0 });
+            return packed_payload(&payload, entropy, &Packed { bytes: Cow::default(), words: 0 });
         }
-        let layout = Layout::new(header, entropy);
-        let (total, buffers) = self.coded(&layout, &layout.pack(), (CODES, payload.codes()), (COUNT, 4)).await?;
-        let total = self.read(total).await?;
-        let words = total.first_chunk().map_or(0, |total| u32::from_le_bytes(*total));
-        let needed = bytes_of_total(BackendKind::Wgpu, header, entropy, words)?;
-        // There is room for the most words, and most often there are far fewer.
-        let copied = self
-            .contained("copying packed codes", || {
-                let mut encoder = self.encoder();
-                let copied = self.copied(&mut encoder, &buffers[PACKED], 0, needed)?;
-                self.submit(encoder);
-                Ok(copied)
-            })
-            .await?;
-        let bytes = self.read(copied).await?;
-        packed_payload(&payload, entropy, &agreed(BackendKind::Wgpu, header, entropy, words, bytes)?)
+        let (device, mut packed) = (BackendKind::Wgpu, Vec::new());
+        let buffers = PackBuffers {
+            codes: HostSlice::In(payload.codes()),
+            packed: HostSlice::grown(&mut packed),
+            sums: HostSlice::Out(&mut []),
+            count: HostSlice::Out(&mut []),
+        };
+        self.run_async(Pack { header, entropy, device }, buffers).await?;
+        packed_payload(&payload, entropy, &agreed(device, header, entropy, &packed)?)
     }
 
     /// As [`Device::unpack`](crate::Device::unpack), bit for bit, without a wait in a browser.
@@ -89,42 +69,14 @@ impl Wgpu {
         }
         let (mut bytes, codes_at) = front(&header, &payload)?;
         if header.elements() > 0 {
-            let (layout, length) = (Layout::new(payload.header(), payload.header().entropy()), header.code_bytes());
-            let passes = layout.unpack();
-            let (codes, _) = self.coded(&layout, &passes, (PACKED, payload.codes()), (CODES, length)).await?;
-            bytes[codes_at..].copy_from_slice(&self.read(codes).await?);
+            let buffers = PackBuffers {
+                codes: HostSlice::Out(&mut bytes[codes_at..]),
+                packed: HostSlice::In(payload.codes()),
+                sums: HostSlice::Out(&mut []),
+                count: HostSlice::Out(&mut []),
+            };
+            self.run_async(Unpack { header: payload.header() }, buffers).await?;
         }
         Ok(Payload::seal(header, bytes))
-    }
-
-    /// Runs passes of a layout over what is written into one buffer of [`BUFFERS`], and copies the first bytes of
-    /// another; with all of them.
-    async fn coded(
-        &self,
-        layout: &Layout,
-        passes: &[Pass],
-        (to, bytes): (usize, &[u8]),
-        (from, length): (usize, u64),
-    ) -> Result<(Copied, Vec<wgpu::Buffer>), Error> {
-        self.limits().check(passes)?;
-        let sizes = layout.sizes();
-        self.contained("packing codes", || {
-            let room = |(_, role)| self.room(sizes.of(role), SCRATCH);
-            let buffers = BUFFERS.into_iter().map(room).collect::<Result<Vec<_>, Error>>()?;
-            let named = || BUFFERS.iter().zip(&buffers);
-            self.put(&buffers[to], bytes);
-            let pieces: Vec<_> = named()
-                .map(|((what, role), buffer)| {
-                    let piece = Piece::new(what, buffer.slice(..), sizes.of(*role), [Some((*role, 0)), None]);
-                    piece.accessed(Access::Write)
-                })
-                .collect();
-            let mut encoder = self.encoder();
-            self.record_checked(passes, &mut encoder, &pieces)?;
-            let copied = self.copied(&mut encoder, &buffers[from], 0, length)?;
-            self.submit(encoder);
-            Ok((copied, buffers))
-        })
-        .await
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use pollster::block_on;
 
-use super::{WAITS, failed};
+use super::fail::{WAITS, failed};
 use crate::error::Error;
 
 /// Whether a device was lost, and why. A clone is of the same device.

@@ -1,13 +1,10 @@
 //! The steps on WGPU without a wait, for where a thread may not wait: a browser's.
 
-use crate::backend::wgpu::{SCRATCH, Wgpu};
-use crate::embed::{Access, Piece};
+use crate::backend::wgpu::Wgpu;
+use crate::embed::phase::{Answers, Phase, Stage, refusal};
 use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::low_rank::LowRankState;
-use crate::low_rank::run::{Answers, Phase, refusal};
-use crate::plan::Role;
-use crate::words::from_little_endian;
 
 impl Wgpu {
     /// Begins a step of PowerSGD without a wait in a browser: what
@@ -98,40 +95,9 @@ impl Wgpu {
 
     /// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
     async fn phase(&self, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
-        let (status, copies) = self
-            .contained("a step of PowerSGD", || {
-                let room = |role: Role| self.room(phase.sizes.of(role), SCRATCH);
-                let buffers = Role::ALL.into_iter().map(room).collect::<Result<Vec<_>, _>>()?;
-                let buffer_of = |role: Role| &buffers[role as usize];
-                let piece = |role: Role| {
-                    let access = if role == Role::Input { Access::Read } else { Access::Scratch };
-                    let (slice, needed) = (buffer_of(role).slice(..), phase.sizes.of(role));
-                    Piece::new("buffer of a step", slice, needed, [Some((role, 0)), None]).accessed(access)
-                };
-                let pieces = Role::ALL.map(piece);
-                for (role, at, bytes) in &phase.writes {
-                    self.put_at(buffer_of(*role), *at, bytes);
-                }
-                let mut encoder = self.encoder();
-                self.record_checked(&phase.scan, &mut encoder, &pieces)?;
-                let looked = if phase.scan.is_empty() { 0 } else { 4 };
-                let status = self.copied(&mut encoder, buffer_of(Role::Status), 0, looked)?;
-                self.record_checked(&phase.passes, &mut encoder, &pieces)?;
-                let mut copies = Vec::with_capacity(phase.reads.len());
-                for (role, at, count) in &phase.reads {
-                    copies.push(self.copied(&mut encoder, buffer_of(*role), *at, 4 * *count as u64)?);
-                }
-                self.submit(encoder);
-                Ok((status, copies))
-            })
-            .await?;
-        if !phase.scan.is_empty() {
-            refusal(from_little_endian(&self.read(status).await?).first().copied(), odd)?;
-        }
-        let mut answers = Vec::with_capacity(copies.len());
-        for copy in copies {
-            answers.push(from_little_endian(&self.read(copy).await?));
-        }
+        let mut answers = Vec::with_capacity(phase.reads.len());
+        let buffers = phase.buffers(&mut answers)?;
+        self.run_async(Stage { phase, odd }, buffers).await?;
         Ok(answers)
     }
 }

@@ -1,14 +1,13 @@
 //! Memory of a WGPU device in which a state stays.
 
-use super::{Wgpu, storage_buffer};
+use super::device::Wgpu;
+use super::session::{PASSES_PER_SUBMIT, STAGING};
+use super::shared::storage_buffer;
 use crate::embed::ops::Ops;
 use crate::embed::{DeviceMemory, Piece};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 use crate::session::room_for;
-
-/// Bytes that come from the device at a time.
-const STAGING: usize = 64 << 20;
 
 /// A piece of a buffer.
 #[derive(Clone, Debug)]
@@ -125,10 +124,12 @@ impl Ops for Wgpu {
             })
             .collect();
         let new = || self.shared.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut encoder = self.shared.scoped("beginning passes", new)?;
-        self.record_checked(passes, &mut encoder, &pieces)?;
-        self.shared.scoped("running passes", || {
-            self.shared.queue.submit([encoder.finish()]);
+        passes.chunks(PASSES_PER_SUBMIT).try_for_each(|some| {
+            let mut encoder = self.shared.scoped("beginning passes", new)?;
+            self.record_checked(some, &mut encoder, &pieces)?;
+            self.shared.scoped("running passes", || {
+                self.shared.queue.submit([encoder.finish()]);
+            })
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::fail::failed;
 use super::pipelines::Pipeline;
-use super::{Shared, failed};
+use super::shared::Shared;
 use crate::error::Error;
 use crate::kind::BackendKind;
 use crate::plan::{Kernel, Limits, Pass, ROLES, Role};

@@ -3,18 +3,19 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use super::device::Wgpu;
+use super::fail::failed;
 use super::record::{self, Bound, Ready};
-use super::{Shared, Wgpu, failed};
+use super::shared::{Shared, storage_buffer};
 use crate::error::Error;
-use crate::kind::BackendKind;
-use crate::plan::{Limits, Pass, ROLES, Role, Sizes};
-use crate::session::{Clock, Session, Sessions, check_copy, check_range, check_spans, room_for};
+use crate::plan::{Pass, ROLES, Role, Sizes};
+use crate::session::{Clock, Session, check_copy, check_range, check_spans, room_for};
 
 /// Bytes that go to or from the device at a time.
-const STAGING: usize = 64 << 20;
+pub(super) const STAGING: usize = 64 << 20;
 
 /// Passes that are submitted at a time; a queue that is given much more can lose the device to a watchdog.
-const PASSES_PER_SUBMIT: usize = 64;
+pub(super) const PASSES_PER_SUBMIT: usize = 64;
 
 /// How long a mapping may be on its way to its callback once the device has done the work: another thread that polls
 /// may have it in hand.
@@ -25,20 +26,6 @@ pub struct WgpuSession {
     shared: Arc<Shared>,
     sizes: Sizes,
     buffers: [wgpu::Buffer; ROLES],
-}
-
-impl Sessions for Wgpu {
-    fn limits(&self) -> Limits {
-        Wgpu::limits(self)
-    }
-
-    fn kind(&self) -> BackendKind {
-        BackendKind::Wgpu
-    }
-
-    fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
-        Ok(Box::new(Wgpu::session(self, sizes)?))
-    }
 }
 
 impl Wgpu {
@@ -57,7 +44,7 @@ impl Wgpu {
             }
         }
         let buffers = shared.scoped("creating buffers", || {
-            Role::ALL.map(|role| super::storage_buffer(&shared.device, role, sizes.of(role)))
+            Role::ALL.map(|role| storage_buffer(&shared.device, role, sizes.of(role)))
         })?;
         Ok(WgpuSession { shared: shared.clone(), sizes, buffers })
     }

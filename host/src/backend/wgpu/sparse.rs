@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 use crate::backend::cpu::Cpu;
-use crate::backend::wgpu::{HostSlice, SCRATCH, Wgpu};
+use crate::backend::wgpu::Wgpu;
 use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
-use crate::embed::{Access, Measure, Piece, ScanBuffers, Scatter, ScatterBuffers};
+use crate::embed::{
+    CountAbove, HostSlice, Measures, ScanBuffers, Scatter, ScatterBuffers, Sift, SiftBuffers, SourceBuffers,
+};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{DecodeMode, Role};
+use crate::plan::{DecodeMode, EncodePlan};
 use crate::seed::Seed;
 use crate::sparse::payload::SparsePayload;
 use crate::sparse::select::SelectPlan;
@@ -16,7 +18,7 @@ use crate::sparse::values::{everything, is_more_than_all, own_halves, plain_valu
 use crate::sparse::{Entries, Source, estimate};
 use crate::view::PayloadView;
 use crate::wire::ValueFormat;
-use crate::words::{from_little_endian, little_endian};
+use crate::words::little_endian;
 
 impl Wgpu {
     /// Keeps the entries of largest magnitude, without a wait in a browser: what
@@ -129,60 +131,21 @@ impl Wgpu {
         // Where a threshold keeps so much that all is sent, the sums are needed as they are.
         let exact = plan.values == ValueFormat::Plain(Dtype::F32) && !is_counted;
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), sums.is_some(), exact);
-        let limits = self.limits();
-        let passes = if counts { select.counting_passes(&limits)? } else { select.passes(&limits)? };
-        if passes.is_empty() {
-            return Ok((Entries::default(), 0));
+        let table = little_endian(select.table());
+        let (mut count, mut entries) = ([0; 4], Entries::default());
+        let workspace = match counts {
+            true => HostSlice::parts_both(vec![(0, &table)], vec![(select.total_at(), &mut count)]),
+            false => HostSlice::In(&table),
+        };
+        let source = SourceBuffers { gradient: gradient.into(), residual: sums.map(HostSlice::from), workspace };
+        if counts {
+            self.run_async(CountAbove { plan, select: &select }, source).await?;
+        } else {
+            let indices = HostSlice::grown(&mut entries.indices);
+            let values = HostSlice::grown(&mut entries.bits);
+            self.run_async(Sift { plan, select: &select }, SiftBuffers { source, indices, values }).await?;
         }
-        let sizes = select.sizes();
-        let (count, left, lists) = self
-            .contained("selecting", || {
-                let from = self.filled(gradient.as_bytes())?;
-                let kept = self.filled(sums.as_deref().map_or(&[], bytemuck::cast_slice))?;
-                let workspace = self.room(sizes.of(Role::Workspace), SCRATCH)?;
-                self.put(&workspace, &little_endian(select.table()));
-                let [indices, values] = [Role::Indices, Role::Values].map(|role| self.room(sizes.of(role), SCRATCH));
-                let (indices, values) = (indices?, values?);
-                let piece = |what, slice, role, access| {
-                    Piece::new(what, slice, sizes.of(role), [Some((role, 0)), None]).accessed(access)
-                };
-                let pieces = [
-                    piece("gradient", from.slice(..), Role::Input, Access::Read),
-                    piece("residual", kept.slice(..), Role::Residual, Access::Write),
-                    piece("workspace", workspace.slice(..), Role::Workspace, Access::Scratch),
-                    piece("list of indices", indices.slice(..), Role::Indices, Access::Write),
-                    piece("list of values", values.slice(..), Role::Values, Access::Write),
-                ];
-                let mut encoder = self.encoder();
-                self.record_checked(&passes, &mut encoder, &pieces)?;
-                let (at, bytes) = if is_counted { (select.total_at(), 4) } else { (0, 0) };
-                let count = self.copied(&mut encoder, &workspace, at, bytes)?;
-                let left = self.copied(&mut encoder, &kept, 0, sizes.of(Role::Residual))?;
-                self.submit(encoder);
-                Ok((count, left, [indices, values]))
-            })
-            .await?;
-        // Of a threshold's entries there may be as many as elements, and room for them on the host as well; most often
-        // there are few.
-        let count = self.read(count).await?;
-        let count = count.first_chunk().map_or(select.entries(), |count| u32::from_le_bytes(*count).into());
-        let copied = if counts { 0 } else { count };
-        let [indices, values] = self
-            .contained("copying entries", || {
-                let mut encoder = self.encoder();
-                let indices = self.copied(&mut encoder, &lists[0], 0, 4 * copied)?;
-                let values = self.copied(&mut encoder, &lists[1], 0, 4 * copied)?;
-                self.submit(encoder);
-                Ok([indices, values])
-            })
-            .await?;
-        let [indices, bits] =
-            [self.read(indices).await?, self.read(values).await?].map(|bytes| from_little_endian(&bytes));
-        let entries = Entries { indices, bits };
-        if let Some(sums) = sums {
-            bytemuck::cast_slice_mut(sums).copy_from_slice(&self.read(left).await?);
-        }
-        Ok((entries, count))
+        Ok((entries, u32::from_le_bytes(count).into()))
     }
 
     /// The entries that a search finds; with `sums` as [`Wgpu::select_async`].
@@ -193,15 +156,17 @@ impl Wgpu {
         gradient: Gradient<'_>,
         mut sums: Option<&mut [f32]>,
     ) -> Result<Entries, Error> {
-        let mut partials = Vec::new();
-        for plan in estimate::plans(sought, gradient.len(), gradient.dtype(), sums.is_some())? {
-            let mut workspace = vec![0; plan.scratch_bytes()];
-            let residual = sums.as_deref().map(|sums| Gradient::F32(sums).into());
-            let buffers =
-                ScanBuffers { gradient: gradient.into(), residual, workspace: HostSlice::Out(&mut workspace) };
-            self.run_async(Measure(&plan), buffers).await?;
-            partials.push(from_little_endian(&workspace[plan.statistic_bytes().start as usize..]));
-        }
+        let plans = estimate::plans(sought, gradient.len(), gradient.dtype(), sums.is_some())?;
+        let words = |plan: &EncodePlan| vec![0u32; plan.statistic_bytes().count() / 4];
+        let mut partials: Vec<Vec<u32>> = plans.iter().map(words).collect();
+        let bytes = partials.iter_mut().map(|words| bytemuck::cast_slice_mut(words));
+        let work = Measures(&plans);
+        let buffers = ScanBuffers {
+            gradient: gradient.into(),
+            residual: sums.as_deref().map(HostSlice::floats),
+            workspace: HostSlice::parts_out(work.statistics().map(|range| range.start).zip(bytes).collect()),
+        };
+        self.run_async(work, buffers).await?;
         let mut search = estimate::search(sought, plan.n, &partials);
         let mut is_first = true;
         while let Some(threshold) = search.next() {

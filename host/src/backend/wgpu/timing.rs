@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::{Shared, failed};
+use super::fail::failed;
+use super::shared::Shared;
 use crate::error::Error;
 
 /// What timestamps between submissions need.

@@ -252,6 +252,11 @@ impl SelectPlan {
         &self.table
     }
 
+    /// The type of the gradient.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// The number of entries that are kept; with a threshold, the most that may be.
     pub(crate) fn entries(&self) -> u64 {
         self.entries

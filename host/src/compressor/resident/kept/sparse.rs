@@ -7,7 +7,7 @@ use crate::compressor::frame::Writer;
 use crate::compressor::part::{Part, gaps};
 use crate::compressor::resident::memory::Queue;
 use crate::device::Device;
-use crate::embed::{DeviceMemory, Measure, Put, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
+use crate::embed::{DeviceMemory, Measures, Put, Scan, ScanBuffers, Scatter, ScatterBuffers, Select, SelectBuffers};
 use crate::error::Error;
 use crate::plan::{DecodeMode, Role};
 use crate::seed::Seed;
@@ -191,7 +191,7 @@ impl<D: DeviceMemory> Sparse<D> {
         let mut partials = Vec::new();
         for plan in steps.statistics() {
             let (gradient, residual, workspace) = (gradient.clone(), residual.cloned(), statistics.clone());
-            queue.run(Measure(plan), ScanBuffers { gradient, residual, workspace })?;
+            queue.run(Measures(std::slice::from_ref(plan)), ScanBuffers { gradient, residual, workspace })?;
             partials.push(from_little_endian(&queue.bytes(statistics, plan.statistic_bytes())?));
         }
         let Some(mut search) = steps.search(&partials) else { return Ok(Kept::default()) };

@@ -2,14 +2,20 @@
 
 use gradwire_kernels::arith::float::NAN_BITS;
 
-use crate::backend::cpu::{Cpu, Matrices, PassMemory};
+use super::super::device::Cpu;
+use super::super::powersgd::{Matrices, PassMemory};
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::low_rank::{LowRank, LowRankState};
+use crate::low_rank::LowRankState;
 use crate::plan::Side;
 
-impl LowRank for Cpu {
-    fn begin(
+impl Cpu {
+    /// Makes the factor `known` of the state orthonormal as the step's own, forms gradient + residual, and writes the
+    /// product as it is sent. Lengths and order were checked.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] under that policy, and [`Error::Backend`] where there is no memory: the state is as it was.
+    pub(crate) fn begin_step(
         &self,
         state: &mut LowRankState,
         known: Side,
@@ -35,7 +41,17 @@ impl LowRank for Cpu {
         Ok(())
     }
 
-    fn advance(&self, state: &mut LowRankState, known: Side, reduced: &[f32], sent: &mut [f32]) -> Result<(), Error> {
+    /// Takes the factor `known` that was all-reduced, makes it orthonormal, and writes the next product.
+    ///
+    /// # Errors
+    /// As [`Cpu::begin_step`].
+    pub(crate) fn advance_step(
+        &self,
+        state: &mut LowRankState,
+        known: Side,
+        reduced: &[f32],
+        sent: &mut [f32],
+    ) -> Result<(), Error> {
         let table = state.table.clone();
         let mut memory = PassMemory::of_product(&table, known, false, std::mem::take(&mut state.scratch.0))?;
         state.take_reduced(known, reduced);
@@ -52,16 +68,24 @@ impl LowRank for Cpu {
         Ok(())
     }
 
-    fn finish(&self, state: &mut LowRankState, last: Side, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
+    /// Takes the last factor, and writes L R^T of each matrix.
+    ///
+    /// # Errors
+    /// As [`Cpu::begin_step`].
+    pub(crate) fn finish_step(
+        &self,
+        state: &mut LowRankState,
+        last: Side,
+        reduced: &[f32],
+        output: &mut [f32],
+    ) -> Result<(), Error> {
         let mut memory = PassMemory::of_expansion(&state.table)?;
         state.take_reduced(last, reduced);
         let (left, right) = (&state.work.left, &state.work.right);
         self.expand_low_rank(&state.table, left, right, &state.poisoned, output, &mut memory);
         Ok(())
     }
-}
 
-impl Cpu {
     /// The first element of gradient + residual that a step of this state would refuse, were its policy to.
     ///
     /// # Errors

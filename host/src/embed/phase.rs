@@ -6,13 +6,14 @@ use std::ops::Range;
 
 use gradwire_kernels::params::mark;
 
-use super::LowRankState;
-use super::passes::LowRankPlan;
+use super::ops::Ops;
+use super::{HostSlice, Piece, Read, Work, Written, run_trusting, sealed, word};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::{Limits, Pass, Role, STATUS_BYTES, Side, Sizes, Table, refuse_not_finite};
-use crate::session::Sessions;
-use crate::words::little_endian;
+use crate::low_rank::LowRankState;
+use crate::low_rank::passes::LowRankPlan;
+use crate::plan::{Limits, Pass, ROLES, Role, Side, Sizes, Table, refuse_not_finite};
+use crate::words::{copied, little_endian, zeros};
 
 /// A phase, as data.
 pub(crate) struct Phase<'a> {
@@ -29,24 +30,124 @@ pub(crate) struct Phase<'a> {
 /// What was read, in the order of [`Phase::reads`].
 pub(crate) type Answers = Vec<Vec<u32>>;
 
-/// Runs a phase; `odd` is an element that is refused beside those that the device looks at.
-pub(crate) fn run_phase(on: &impl Sessions, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
-    let mut session = on.session(phase.sizes)?;
-    phase.writes.iter().try_for_each(|(role, at, bytes)| session.write(*role, *at, bytes))?;
-    if !phase.scan.is_empty() {
-        // SAFETY: a phase brings all that its passes read, table and factors, in a session of their own.
-        unsafe { session.run_trusted(&phase.scan)? };
-        let mut status = [0u32; STATUS_BYTES as usize / 4];
-        session.read(Role::Status, 0, bytemuck::cast_slice_mut(&mut status))?;
-        refusal(Some(status[0]), odd)?;
+/// A phase as work on a device. `odd` is an element that is refused beside those that the device looks at.
+pub(crate) struct Stage<'p> {
+    pub(crate) phase: &'p Phase<'p>,
+    pub(crate) odd: Option<u64>,
+}
+
+impl sealed::Sealed for Stage<'_> {
+    fn asks(&self, _: &[Pass]) -> Vec<(Role, Range<u64>)> {
+        (!self.phase.scan.is_empty()).then_some((Role::Status, 0..4)).into_iter().collect()
     }
-    // SAFETY: as above; the look before them changes nothing but the status.
-    unsafe { session.run_trusted(&phase.passes)? };
-    let read = |(role, at, count): &(Role, u64, usize)| {
-        let mut words = vec![0; *count];
-        session.read(*role, *at, bytemuck::cast_slice_mut(&mut words)).map(|()| words)
+
+    fn judge(&self, _: &[Pass], answers: &[Vec<u8>]) -> Result<u64, Error> {
+        let status = if self.phase.scan.is_empty() { return Ok(0) } else { word(answers, 0) };
+        refusal(Some(status), self.odd).map(|()| 0)
+    }
+}
+
+impl Work for Stage<'_> {
+    /// Of each role.
+    type Buffers<B> = [B; ROLES];
+
+    /// The scan changes nothing but the status.
+    fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        let all = [&self.phase.scan[..], &self.phase.passes].concat();
+        limits.check(&all).map(|()| all.into())
+    }
+
+    fn pieces<B>(&self, buffers: [B; ROLES]) -> Result<Vec<Piece<B>>, Error> {
+        let piece = |(role, buffer)| {
+            let piece = Piece::new("buffer of a step", buffer, self.phase.sizes.of(role), [Some((role, 0)), None]);
+            if role == Role::Input { piece.read() } else { piece.scratch(0, 0) }
+        };
+        Ok(Role::ALL.into_iter().zip(buffers).map(piece).collect())
+    }
+}
+
+impl Phase<'_> {
+    /// What goes to each buffer, and what comes back of it into `answers`, which become as long as they have to be.
+    pub(crate) fn buffers<'h>(&'h self, answers: &'h mut Answers) -> Result<[HostSlice<'h>; ROLES], Error> {
+        let mut parts: [(Read<'h>, Written<'h>); ROLES] = Default::default();
+        for (role, at, bytes) in &self.writes {
+            parts[*role as usize].0.push((*at, bytes));
+        }
+        for (_, _, count) in &self.reads {
+            answers.push(zeros(*count as u64, "what a phase reads")?);
+        }
+        for ((role, at, _), answer) in self.reads.iter().zip(answers) {
+            parts[*role as usize].1.push((*at, bytemuck::cast_slice_mut(answer)));
+        }
+        Ok(parts.map(|(mut read, mut written)| {
+            read.sort_unstable_by_key(|(at, _)| *at);
+            written.sort_unstable_by_key(|(at, _)| *at);
+            HostSlice::parts_both(read, written)
+        }))
+    }
+}
+
+/// Runs a phase.
+fn run_phase(on: &impl Ops, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
+    let mut answers = Vec::with_capacity(phase.reads.len());
+    let buffers = phase.buffers(&mut answers)?;
+    // SAFETY: a phase brings all that its passes read, table and factors.
+    unsafe { run_trusting(on, Stage { phase, odd }, buffers)? };
+    Ok(answers)
+}
+
+/// Makes the factor `known` of the state orthonormal as the step's own, forms gradient + residual, and writes the
+/// product as it is sent. Lengths and order were checked; the state is as it was whenever this fails.
+pub(crate) fn begin(
+    on: &impl Ops,
+    state: &mut LowRankState,
+    known: Side,
+    gradient: Gradient<'_>,
+    sent: &mut [f32],
+) -> Result<(), Error> {
+    state.reserve_work(gradient)?;
+    state.copy_aside();
+    let odd = state.refused_plain(gradient);
+    let mut input = copied(state.factors(known), "a factor")?;
+    let answers = match state.begin_phase(gradient, known, &input, &on.limits())? {
+        Some(phase) => run_phase(on, &phase, odd)?,
+        None => refusal(None, odd).map(|()| Vec::new())?,
     };
-    phase.reads.iter().map(read).collect()
+    // The step has factors of its own until it is finished.
+    state.start_work();
+    state.end_begin(&answers, &mut input, sent);
+    *state.work.factors(known) = input;
+    Ok(())
+}
+
+/// Takes the factor `known` that was all-reduced, makes it orthonormal, and writes the next product.
+pub(crate) fn advance(
+    on: &impl Ops,
+    state: &mut LowRankState,
+    known: Side,
+    reduced: &[f32],
+    sent: &mut [f32],
+) -> Result<(), Error> {
+    if let Some(phase) = state.advance_phase(reduced, known, &on.limits())? {
+        let answers = run_phase(on, &phase, None)?;
+        state.end_advance(&answers, known, sent);
+    }
+    Ok(())
+}
+
+/// Takes the last factor, and writes L R^T of each matrix.
+pub(crate) fn finish(
+    on: &impl Ops,
+    state: &mut LowRankState,
+    last: Side,
+    reduced: &[f32],
+    output: &mut [f32],
+) -> Result<(), Error> {
+    if let Some(phase) = state.finish_phase(reduced, last, &on.limits())? {
+        let answers = run_phase(on, &phase, None)?;
+        state.end_finish(&answers, last, output);
+    }
+    Ok(())
 }
 
 /// The verdict, of what a device found and of an element beside it: the first of both.

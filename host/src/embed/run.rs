@@ -1,0 +1,186 @@
+//! Work on memory of the host's, run by a device that has its own.
+
+use std::ops::Range;
+
+use super::ops::Ops;
+use super::{Checked, HostSlice, Piece, Work, sealed};
+use crate::error::Error;
+use crate::plan::Role;
+use crate::session::room_for;
+use crate::words::zeros;
+
+/// Parts of a piece that are shorter on average, and most of it, are copied to a device at once.
+const SHORT: usize = 64 << 10;
+
+/// Runs work: the pieces go to the device, the work is done, and what it has written comes back.
+///
+/// # Errors
+/// Those of the work; [`Error::Length`] and [`Error::Memory`] for memory that does not fit it; [`Error::Backend`] where
+/// the device fails. The host's memory is as it was whenever this fails.
+pub(crate) fn run<D: Ops, W: Checked>(device: &D, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
+    // SAFETY: the work takes nothing on trust.
+    unsafe { run_trusting(device, work, buffers) }
+}
+
+/// As [`run`], of any work.
+///
+/// # Safety
+/// The caller guarantees that the memory holds what the work takes on trust.
+pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
+    device: &D,
+    work: W,
+    buffers: W::Buffers<HostSlice<'_>>,
+) -> Result<(), Error> {
+    let passes = work.passes(&device.limits())?;
+    let pieces: Vec<_> = work.pieces(buffers)?.into_iter().filter(|piece| piece.needed > 0).collect();
+    pieces.iter().try_for_each(Piece::check)?;
+    if passes.is_empty() {
+        return Ok(());
+    }
+    let rooms = pieces.iter().map(|piece| device.room(piece.needed)).collect::<Result<Vec<_>, _>>()?;
+    let mut slices = Vec::with_capacity(pieces.len());
+    let (mut written, mut grown) = (Vec::new(), Vec::new());
+    for (piece, room) in pieces.into_iter().zip(&rooms) {
+        let room = device.all(room);
+        // SAFETY: a room is this call's own, as long as its piece in whole words, and lives until the end.
+        unsafe { write_parts(device, &room, &piece)? };
+        slices.push(piece.map(|host| {
+            let (parts, all) = host.written();
+            written.push((room.clone(), parts));
+            grown.extend(all.map(|all| (room.clone(), all)));
+            room
+        }));
+    }
+    let at = |(role, range): (Role, Range<u64>)| {
+        let of = |piece: &Piece<D::Slice>| {
+            let (_, from) = piece.roles.into_iter().flatten().find(|(of, _)| *of == role)?;
+            Some((device.part(&piece.buffer, from + range.start, range.end - range.start), range.end - range.start))
+        };
+        slices.iter().find_map(of)
+    };
+    let asked: Vec<_> = work.asks(&passes).into_iter().filter_map(at).collect();
+    // SAFETY: as above. The rooms hold what the host's memory holds, which the caller answers for.
+    unsafe { device.queue(&passes, slices)? };
+    let mut answers = Vec::with_capacity(asked.len());
+    for (slice, bytes) in asked {
+        let mut answer = vec![0; bytes as usize];
+        // SAFETY: as above.
+        unsafe { device.read(&slice, &mut answer)? };
+        answers.push(answer);
+    }
+    let found = work.judge(&passes, &answers)?;
+    let mut results = Vec::with_capacity(grown.len());
+    for (room, all) in grown {
+        let mut words: Vec<u32> = zeros(found, "what a device found")?;
+        // SAFETY: as above; the work finds no more than it has a piece for.
+        unsafe { read(device, &room, 0, bytemuck::cast_slice_mut(&mut words))? };
+        results.push((all, words));
+    }
+    written.retain(|(_, parts)| parts.iter().any(|(_, bytes)| !bytes.is_empty()));
+    // The last answer may be read over the caller's memory: once it is there, nothing fails any more.
+    let last = written.pop_if(|(_, parts)| parts.len() == 1);
+    let mut done = Vec::with_capacity(written.len());
+    for (room, parts) in written {
+        // SAFETY: as above.
+        let bytes = unsafe { read_parts(device, &room, &parts)? };
+        done.push((parts, bytes));
+    }
+    if let Some((room, parts)) = last {
+        for (at, to) in parts {
+            // SAFETY: as above.
+            unsafe { read(device, &room, at, to)? };
+        }
+    }
+    for (parts, bytes) in done {
+        let mut bytes = &bytes[..];
+        for (_, to) in parts {
+            let (own, rest) = bytes.split_at(to.len());
+            to.copy_from_slice(own);
+            bytes = rest;
+        }
+    }
+    results.into_iter().for_each(|(all, words)| *all = words);
+    drop(passes);
+    work.queued(sealed::Surface(()));
+    Ok(())
+}
+
+/// Copies what is read of a piece to a device.
+///
+/// # Safety
+/// As [`Ops::write`].
+unsafe fn write_parts<D: Ops>(device: &D, room: &D::Slice, piece: &Piece<HostSlice<'_>>) -> Result<(), Error> {
+    let parts = piece.buffer.read();
+    let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+    if parts.len() > 1 && bytes / parts.len() < SHORT && piece.needed / 2 <= bytes as u64 {
+        let mut whole = room_for(piece.needed as usize)?;
+        parts.into_iter().for_each(|(at, bytes)| whole[at as usize..][..bytes.len()].copy_from_slice(bytes));
+        // SAFETY: the caller answers for the memory.
+        return unsafe { write(device, room, 0, &whole) };
+    }
+    for (at, bytes) in parts {
+        // More than the work needs may be handed over.
+        let bytes = &bytes[..bytes.len().min((piece.needed - at) as usize)];
+        // SAFETY: the caller answers for the memory.
+        unsafe { write(device, room, at, bytes)? };
+    }
+    Ok(())
+}
+
+/// Copies bytes to a device, from byte `at` of a room on, which is a multiple of 4.
+///
+/// # Safety
+/// As [`Ops::write`].
+unsafe fn write<D: Ops>(device: &D, room: &D::Slice, at: u64, bytes: &[u8]) -> Result<(), Error> {
+    let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+    let part = |from: usize, bytes: usize| device.part(room, at + from as u64, bytes as u64);
+    if !words.is_empty() {
+        // SAFETY: the caller answers for the memory.
+        unsafe { device.write(&part(0, words.len()), words)? };
+    }
+    if !rest.is_empty() {
+        let mut word = [0; 4];
+        word[..rest.len()].copy_from_slice(rest);
+        // SAFETY: the caller answers for the memory, which has whole words.
+        unsafe { device.write(&part(words.len(), 4), &word)? };
+    }
+    Ok(())
+}
+
+/// The bytes of parts. Those that are contiguous are read together, and nothing between others is.
+///
+/// # Safety
+/// As [`Ops::read`].
+unsafe fn read_parts<D: Ops>(device: &D, room: &D::Slice, parts: &[(u64, &mut [u8])]) -> Result<Vec<u8>, Error> {
+    let mut all = room_for(parts.iter().map(|(_, bytes)| bytes.len()).sum())?;
+    let mut rest = &mut all[..];
+    for run in parts.chunk_by(|(at, bytes), (next, _)| at + bytes.len() as u64 == *next) {
+        let bytes = run.iter().map(|(_, bytes)| bytes.len()).sum();
+        let (to, after) = rest.split_at_mut(bytes);
+        // SAFETY: the caller answers for the memory.
+        unsafe { read(device, room, run[0].0, to)? };
+        rest = after;
+    }
+    Ok(all)
+}
+
+/// Copies bytes from byte `at` of a room on, which is a multiple of 4. `out` is as it was where this fails.
+///
+/// # Safety
+/// As [`Ops::read`].
+unsafe fn read<D: Ops>(device: &D, room: &D::Slice, at: u64, out: &mut [u8]) -> Result<(), Error> {
+    let words = out.len() / 4 * 4;
+    let part = |from: usize, bytes: usize| device.part(room, at + from as u64, bytes as u64);
+    let mut word = [0; 4];
+    if words < out.len() {
+        // SAFETY: the caller answers for the memory, which has whole words.
+        unsafe { device.read(&part(words, 4), &mut word)? };
+    }
+    let (whole, rest) = out.split_at_mut(words);
+    if !whole.is_empty() {
+        // SAFETY: the caller answers for the memory.
+        unsafe { device.read(&part(0, words), whole)? };
+    }
+    rest.copy_from_slice(&word[..rest.len()]);
+    Ok(())
+}
