@@ -548,12 +548,14 @@ impl Device {
         }
         Error::expect_len("output", "elements", output.len(), header.n)?;
         let plan = DecodePlan::new(header, payloads.len() as u32);
-        let unpacked = self.unpack_all(payloads)?;
+        let is_packed = payloads.iter().any(|payload| payload.header().is_packed());
+        let unpacked = if is_packed { self.unpack_all(payloads)? } else { Vec::new() };
         let (each, codes_at) = (plan.header().body_bytes(), plan.header().codes_offset());
         let mut bodies = Vec::with_capacity(2 * payloads.len());
-        for ((payload, own), index) in payloads.iter().zip(&unpacked).zip(0..) {
-            let payload = own.as_ref().map_or(*payload, Payload::view);
-            bodies.extend([(index * each, payload.scalars()), (index * each + codes_at, payload.codes())]);
+        for (index, payload) in payloads.iter().enumerate() {
+            let payload = unpacked.get(index).and_then(Option::as_ref).map_or(*payload, Payload::view);
+            let at = index as u64 * each;
+            bodies.extend([(at, payload.scalars()), (at + codes_at, payload.codes())]);
         }
         let output = match mode {
             DecodeMode::Add(_) => output.into(),
