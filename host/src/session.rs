@@ -37,8 +37,8 @@ pub trait Session {
     /// # Errors
     /// [`Error::Trusting`] for a pass that takes on trust what it finds in memory ([`Pass::is_trusting`]);
     /// [`Error::Backend`] where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those
-    /// planned by the [`Limits`](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger buffers;
-    /// [`Error::Memory`] where they were moved by other than multiples of 256 bytes.
+    /// planned by the [limits](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger
+    /// buffers; [`Error::Memory`] where they were moved by other than multiples of 256 bytes.
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         refuse_trusting(passes)?;
         // SAFETY: none of the passes takes anything on trust.
