@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::SassError;
+use super::error::SassError;
 
 /// What is read of a cubin.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::SassError;
 use super::cubin::Cubin;
+use super::error::SassError;
 
 /// The register that is always zero.
 pub(super) const RZ: u8 = 255;

@@ -10,7 +10,7 @@ use gradwire_tests::traffic::{self, Op};
 use gradwire_tests::{cases, low_rank};
 use half::bf16;
 
-use super::SassError;
+use super::error::SassError;
 use super::machine::{Launched, Machine};
 use super::tools::Tools;
 use crate::side_by_side::side_by_side;

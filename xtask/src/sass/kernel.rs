@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::SassError;
 use super::alu::{self, Action};
 use super::cubin::Cubin;
+use super::error::SassError;
 use super::inst::{Arg, BYTES, Code, Inst};
 use super::memory::Access;
 use super::warp::{Banks, Source};

@@ -7,7 +7,7 @@ use gradwire::backend::cuda::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, FunctionId, KernelArg, MemoryAt, ModuleId, StreamId,
 };
 
-use super::SassError;
+use super::error::SassError;
 use super::inst;
 use super::kernel::Kernel;
 use super::memory::Global;

@@ -1,6 +1,6 @@
 //! Memory: what the host allocated, and a block's own; loads, stores and atomic operations.
 
-use super::SassError;
+use super::error::SassError;
 use super::inst::{Arg, Inst, RZ};
 use super::warp::{LANES, Warp, lanes};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::SassError;
+use super::error::SassError;
 use super::pipe::Pipe;
 use super::predict::{Part, Predicted};
 use super::replay::{H100, H200};

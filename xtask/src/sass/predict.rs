@@ -1,7 +1,7 @@
 //! What the replay of its launches says of an operation.
 
-use super::SassError;
 use super::count::Cost;
+use super::error::SassError;
 use super::jobs::Ran;
 use super::machine::Launched;
 use super::replay::{Gpu, LAUNCH, Replayed, replay};

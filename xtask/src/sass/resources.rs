@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use gradwire_ptx::{FAMILIES, Family, family_of};
 
-use super::SassError;
 use super::chip::{TARGETS, limits};
+use super::error::SassError;
 use super::tools::{Resources, Tools};
 use crate::side_by_side::side_by_side;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::SassError;
+use super::error::SassError;
 use super::kernel::{Does, Flow, Kernel};
 use super::memory::{Global, Touched};
 use super::warp::{Banks, LANES, Warp, lanes};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::SassError;
 use super::cubin::Cubin;
+use super::error::SassError;
 use crate::place::root;
 use crate::ptx::{Assembler, assemblers, search};
 

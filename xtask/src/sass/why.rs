@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::SassError;
+use super::error::SassError;
 use super::predict::{Part, Predicted};
 use super::replay::{H200, LAUNCH};
 use super::resources::THREADS;

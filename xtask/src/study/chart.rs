@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::cells::{gains, networks};
 use super::machines::{GPUS, LINKS};
-use super::{gains, networks};
 
 /// Workers, and which of the codecs: QSGD with 4 bits.
 const WORKERS: u32 = 8;

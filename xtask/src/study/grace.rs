@@ -5,7 +5,8 @@ use gradwire_planner::{Algorithm, CodecCost, Network as Link, Pipeline, Route};
 use gradwire_tests::data;
 
 use super::machines::GPUS;
-use super::networks::{Network, resnet50};
+use super::network::Network;
+use super::networks::resnet50;
 
 /// Links, in Gb/s.
 pub(super) const RATES: [f64; 3] = [1.0, 10.0, 25.0];

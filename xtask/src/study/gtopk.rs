@@ -2,7 +2,8 @@
 
 use gradwire_planner::{Algorithm, Curve, Network as Link};
 
-use super::networks::{Network, alexnet, lstm_ptb, resnet20, resnet50, vgg16_small};
+use super::network::Network;
+use super::networks::{alexnet, lstm_ptb, resnet20, resnet50, vgg16_small};
 use super::omgs::SORT;
 
 /// Numbers of workers.

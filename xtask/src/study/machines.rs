@@ -2,7 +2,8 @@
 
 use gradwire_planner::{Algorithm, CodecCost, Curve, Layer, Line, Profile, Route};
 
-use super::networks::{self, Network};
+use super::network::{self, Network};
+use super::networks;
 
 /// A GPU.
 pub(super) struct Gpu {
@@ -44,7 +45,7 @@ impl Gpu {
     /// An iteration of so many samples: a third of it forward, the rest backward, by what each layer computes.
     pub(super) fn profile(&self, network: &Network, samples: f64) -> Result<Profile, String> {
         let (seconds, all) = (samples * self.per_sample(network), network.products() as f64);
-        let layer = |layer: &networks::Layer| {
+        let layer = |layer: &network::Layer| {
             Layer::new(&layer.name, layer.elements, seconds * 2.0 / 3.0 * layer.products as f64 / all)
         };
         Profile::new(seconds / 3.0, network.layers.iter().rev().map(layer).collect()).map_err(|e| e.to_string())

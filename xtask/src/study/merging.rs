@@ -3,7 +3,8 @@
 use gradwire_planner::{Algorithm, Groups, Merging, Network as Link};
 
 use super::machines::GPUS;
-use super::networks::{Network, densenet161, densenet201, inception_v4, resnet152};
+use super::network::Network;
+use super::networks::{densenet161, densenet201, inception_v4, resnet152};
 
 /// Seconds of an iteration by each way to merge.
 pub(super) struct Row {

@@ -2,7 +2,8 @@
 
 use gradwire_planner::{CodecCost, Curve, Groups, Layer, Line, Profile, Route, Rule, Sparse};
 
-use super::networks::{Network, inception_v4, lstm_ptb, resnet50, vgg16_small};
+use super::network::Network;
+use super::networks::{inception_v4, lstm_ptb, resnet50, vgg16_small};
 
 /// Seconds per element and bit of a top-k on a P102-100, by the authors' fit (`s` in utils.py).
 pub(super) const SORT: f64 = 2.188_969_57e-10;

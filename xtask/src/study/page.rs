@@ -2,12 +2,15 @@
 
 mod accuracy;
 mod replays;
+mod table;
 
 use std::fmt::Write as _;
 
 pub(super) use self::accuracy::accuracy;
+use self::table::{head, row};
+use super::cells::{CODECS, SAMPLES, SEQUENCES, bytes_per_element, gains, networks};
 use super::machines::{GPUS, LINKS};
-use super::{CODECS, SAMPLES, SEQUENCES, bytes_per_element, gains, grace, merging, networks, train};
+use super::{grace, merging, train};
 
 /// Workers of the tables.
 const WORKERS: u32 = 8;
@@ -47,17 +50,6 @@ pub(super) fn page() -> Result<String, String> {
     Ok(text)
 }
 
-fn row(text: &mut String, cells: impl IntoIterator<Item = String>) {
-    let cells: Vec<String> = cells.into_iter().collect();
-    // Writing into a string does not fail.
-    let _ = writeln!(text, "| {} |", cells.join(" | "));
-}
-
-fn head(text: &mut String, cells: &[&str]) {
-    row(text, cells.iter().map(|cell| (*cell).to_owned()));
-    row(text, cells.iter().map(|_| "---".to_owned()));
-}
-
 /// A number with three digits or more.
 fn digits(number: f64) -> String {
     if number < 100.0 { format!("{number:.1}") } else { format!("{number:.0}") }
@@ -78,7 +70,7 @@ fn table_of_networks(text: &mut String) {
         ],
     );
     for network in networks() {
-        let rate = |gpu: &super::Gpu| {
+        let rate = |gpu: &super::machines::Gpu| {
             let (images, published) = gpu.images(&network);
             format!("{}{}", digits(images), if published { "" } else { " *" })
         };
@@ -207,7 +199,7 @@ mod tests {
     /// What the page says of Grubic et al., as numbers.
     #[test]
     fn low_precision_gains_what_the_page_says() {
-        let of = |gpu: usize, link: usize, network: &super::super::Network, workers| {
+        let of = |gpu: usize, link: usize, network: &crate::study::network::Network, workers| {
             gains(&GPUS[gpu], &LINKS[link], network, workers).expect("simulated")
         };
         let most = |gains: &[[f64; 2]]| gains.iter().map(|[behind, _]| *behind).fold(0.0, f64::max);

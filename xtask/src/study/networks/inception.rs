@@ -1,6 +1,6 @@
 //! The Inception networks.
 
-use super::Network;
+use crate::study::network::Network;
 
 /// A module of BN-Inception: outputs of the product by 1, of the branch by 3, of the branch by 3 twice, and behind the
 /// pooling.

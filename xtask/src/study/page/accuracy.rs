@@ -2,7 +2,7 @@
 
 use gradwire::Recipe;
 
-use super::{head, row};
+use super::table::{head, row};
 use crate::study::train::{LOW_PRECISION, Layers, PER_COLUMN, RATE, Row, SIGNS_RATE, Study, Trained, sends_signs};
 
 /// All seeds of a training.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{head, row};
+use super::table::{head, row};
 use crate::study::{gtopk, hybrid, omgs};
 
 /// A published number beside the model's.
