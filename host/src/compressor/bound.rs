@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::Whole;
 use super::clip::norm;
 use super::part::{Part, Received};
+use super::whole::Whole;
 use crate::error::{Error, ExchangeError};
 use crate::gradient::Dtype;
 use crate::sparse::SparsePayload;

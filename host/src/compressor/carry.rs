@@ -1,9 +1,10 @@
 //! What a compressor keeps, carried to one of other tensors.
 
+use super::core::Compressor;
+use super::last::LastStep;
 use super::owner::Owner;
 use super::part::{Method, Part};
-use super::undo::LastStep;
-use super::{Compressor, planes};
+use super::planes;
 use crate::error::{Error, SavedError};
 use crate::low_rank::LowRankState;
 

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::Whole;
 use super::algorithm::{self, Means, OnHost};
 use super::clip;
 use super::failure::{Failure, expect_finite};
@@ -10,6 +9,7 @@ use super::frame::Writer;
 use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::{Held, InStep, Sides, add_onto};
+use super::whole::Whole;
 use super::witness::Witness;
 use crate::collective::Collective;
 use crate::device::Device;

@@ -1,14 +1,16 @@
 //! The state of a compressor as bytes, for this number of workers or another.
 
+use super::core::Compressor;
+use super::description::description;
+use super::last::LastStep;
 use super::owner::Owner;
-use super::part::Method;
+use super::part::{Method, Part};
+use super::planes;
 use super::step::put_back;
-use super::undo::LastStep;
-use super::{Compressor, planes};
 use crate::codec::powersgd::Matrix;
 use crate::error::{Error, SAVED_MAGIC as MAGIC, SAVED_VERSION as VERSION, SavedError};
 use crate::low_rank::LowRankState;
-use crate::recipe::{Algorithm, Recipe};
+use crate::recipe::Algorithm;
 
 /// Bytes in front of the description: magic, version, size, run, steps.
 const HEAD: usize = 32;
@@ -282,15 +284,9 @@ impl Compressor {
         Ok(Saved { steps, planes, states, owners })
     }
 
-    pub(super) fn matrices(&self, part: &super::Part, alone: bool) -> Vec<Matrix> {
+    pub(super) fn matrices(&self, part: &Part, alone: bool) -> Vec<Matrix> {
         super::part::matrices(&self.tensors, &part.tensors, alone)
     }
-}
-
-/// What two compressors must agree in: the tensors and their recipes.
-pub(super) fn description(tensors: &[super::Tensor], recipes: &[Recipe]) -> String {
-    let line = |(tensor, recipe): (&super::Tensor, &Recipe)| format!("{:?} {recipe}\n", tensor.shape);
-    tensors.iter().zip(recipes).map(line).collect()
 }
 
 /// Characters of a description that an error quotes.
@@ -311,7 +307,7 @@ fn planes_of(shift: &[f32]) -> usize {
 }
 
 /// Whether a part's sums may be quantized by their owners, with a residual.
-fn has_owner(part: &super::Part) -> bool {
+fn has_owner(part: &Part) -> bool {
     part.recipe.memory().feedback && matches!(part.recipe.algorithm(), Algorithm::TwoPhase { .. })
 }
 

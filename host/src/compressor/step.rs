@@ -2,13 +2,15 @@
 
 use super::algorithm::{self, tell};
 use super::bound;
+use super::core::Compressor;
 use super::ground::{Ground, Host, Own};
+use super::last::LastStep;
 use super::mean;
 use super::part::{Method, Part, Received};
 use super::planes::Planes;
-use super::undo::LastStep;
+use super::whole::Whole;
 use super::witness::Witness;
-use super::{Compressor, Whole};
+use super::workspace::Workspace;
 use super::{failure, frame};
 use crate::collective::Collective;
 use crate::device::Device;
@@ -20,17 +22,6 @@ use crate::recipe::{Algorithm, Recipe};
 use crate::seed::Seed;
 use crate::sparse::SparsePayload;
 use crate::words;
-
-/// Memory that is kept from step to step.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Workspace {
-    message: Vec<u8>,
-    gathered: Vec<Vec<u8>>,
-    /// What goes uncompressed, one tensor behind the other.
-    whole: Vec<f32>,
-    /// Bytes that were handed over in the last step.
-    pub(super) bytes: u64,
-}
 
 impl Compressor {
     /// A step: the gradient of this rank becomes the mean over all ranks, each sent compressed.

@@ -1,6 +1,6 @@
 //! A step in several messages, made as one.
 
-use super::Compressor;
+use super::core::Compressor;
 use super::planes::zeros;
 use crate::collective::Collective;
 use crate::device::Device;

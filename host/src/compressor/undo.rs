@@ -1,52 +1,8 @@
 //! A step that is taken back.
 
-use super::Compressor;
-use super::part::{Method, Part};
+use super::core::Compressor;
+use super::part::Method;
 use crate::error::{Error, ExchangeError};
-use crate::low_rank::Step as FactorStep;
-
-/// What the last step has replaced, and memory beside it does not hold.
-#[derive(Debug, Default)]
-pub(super) struct LastStep(Option<Replaced>);
-
-#[derive(Debug)]
-struct Replaced {
-    /// Of each part with factors, in the order of the parts.
-    factors: Vec<FactorStep>,
-    /// Bytes that were handed over in the step before.
-    bytes: u64,
-    /// What was taken of it.
-    digest: u32,
-    /// Whether the step was skipped, and has replaced nothing.
-    skipped: bool,
-}
-
-/// A copy has no room for what was before the step, and so nothing to take back.
-impl Clone for LastStep {
-    fn clone(&self) -> Self {
-        Self(None)
-    }
-}
-
-impl LastStep {
-    /// A step begins, of these parts.
-    ///
-    /// # Errors
-    /// [`Error::Backend`] where there is no memory for copies of factors.
-    pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Result<Self, Error> {
-        let factors = |part: &Part| match &part.method {
-            Method::LowRank { state, .. } => Some(state.begin_undo()),
-            _ => None,
-        };
-        let factors = parts.iter().filter_map(factors).collect::<Result<_, _>>()?;
-        Ok(Self(Some(Replaced { factors, bytes, digest, skipped: false })))
-    }
-
-    /// The step was skipped.
-    pub(super) fn skipped(self) -> Self {
-        Self(self.0.map(|replaced| Replaced { skipped: true, ..replaced }))
-    }
-}
 
 impl Compressor {
     /// Takes back the last step: residual, momentum, estimates, factors and steps are as before it, to the bit. The

@@ -1,7 +1,7 @@
 //! The bytes that a rank sends to others in a step, from the settings alone.
 
-use super::super::Compressor;
 use super::super::bound;
+use super::super::core::Compressor;
 use super::super::part::{Method, Part};
 use crate::codec::topk::Keep;
 use crate::error::Error;

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use super::State;
 use super::kept::{Kept, Onto, Place};
 use super::memory::{AddMomentum, MomentumBuffers, Queue};
+use super::state::State;
 use crate::collective::Collective;
-use crate::compressor::Whole;
 use crate::compressor::algorithm::Step;
 use crate::compressor::failure::Failure;
 use crate::compressor::frame::Writer;
 use crate::compressor::ground::{Ground, Own};
 use crate::compressor::part::{Part, Received};
 use crate::compressor::planes::Held;
+use crate::compressor::whole::Whole;
 use crate::compressor::witness::Witness;
 use crate::device::Device;
 use crate::embed::DeviceMemory;

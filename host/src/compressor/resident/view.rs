@@ -1,6 +1,6 @@
 //! An exchange of a gradient that is a slice or a view of cudarc's.
 
-use super::ResidentCompressor;
+use super::compressor::ResidentCompressor;
 use crate::backend::cuda::Cuda;
 use crate::backend::cuda::cudarc::LendMut;
 use crate::collective::Collective;

@@ -8,17 +8,79 @@ mod sent;
 use self::guard::Guard;
 use self::ranks::Ranks;
 use self::sent::{Sent, Uncompressed};
+use super::compressor::ResidentCompressor;
 use super::ground::Resident;
+use super::kept::Kept;
 use super::memory::Queue;
-use super::{Compressor, Kept, QueuedCompressor, ResidentCompressor, State};
+use super::state::State;
 use crate::backend::cuda::{Cuda, DeviceSlice, Event};
 use crate::collective::Collective;
+use crate::compressor::core::Compressor;
 use crate::compressor::frame::{self, Writer};
 use crate::compressor::ground::Ground;
 use crate::embed::ops::Ops;
 use crate::error::{Error, ExchangeError};
 use crate::seed::Seed;
 use crate::stream_collective::StreamCollective;
+
+/// A [`Compressor`] whose exchanges are queued on the caller's CUDA stream: encode, gather and decode in device memory,
+/// and no wait for any of it.
+///
+/// Made by [`Compressor::queued`]. Kernels that leave the gradient are queued on the stream of the [`Cuda`] before an
+/// exchange, and the optimizer's behind it.
+///
+/// ```no_run
+/// # fn run(
+/// #     cuda: &gradwire::backend::cuda::Cuda,
+/// #     group: &mut (impl gradwire::Collective + gradwire::StreamCollective),
+/// #     gradient: gradwire::backend::cuda::DeviceSlice,
+/// # ) -> Result<(), gradwire::Error> {
+/// use gradwire::Compressor;
+///
+/// let mut compressor = Compressor::new("qsgd:bits=4,bucket=64+ef", [[1024, 1024]], 42)?.queued(cuda, group)?;
+/// for _ in 0..10 {
+///     // ... kernels leave the gradient of this rank's samples in memory of the device ...
+///     // SAFETY: the group is over the context of the Cuda, and the memory lives until the stream was waited for.
+///     unsafe { compressor.exchange(group, gradient) }?; // behind this, the stream has the mean over all ranks there
+/// }
+/// // SAFETY: as above.
+/// let saved = unsafe { compressor.download(group) }?.state()?;
+/// # Ok(()) }
+/// ```
+///
+/// * **Bits**: where payloads are gathered, those that [`ResidentCompressor::exchange`] leaves on this device, since
+///   payloads are summed in the order of ranks. Sums of factors, of entries of random-k and of tensors that go
+///   uncompressed are the group's own ([`crate::StreamCollective::queue_all_reduce_sum`]), the same on every rank;
+///   another engine may add in another order. In a step that is skipped every number is 7fc00000; if no step can be, a
+///   NaN among sums is the one NaN of the kernels, 7fffffff.
+/// * **What goes**: of quantizers the codes and scalars, without a header; of top-k 8 bytes per entry, of random-k 4;
+///   of PowerSGD the factors. One message for each recipe (two for each power iteration of PowerSGD), and one for all
+///   tensors that go uncompressed. Unless all go uncompressed without momentum, one gather more, of 8 bytes (16 with
+///   momentum), says whether this rank's numbers are finite.
+/// * **NaN and infinity**: as with [`Compressor::exchange`], a step is skipped on every rank if the gradient of any
+///   rank, its sum with the residual, or the mean has one: all of the mean is NaN, and the state stays as it was, to
+///   the bit. The device finds it and takes the step back; the host never knows, and the step counts. With momentum,
+///   sums of gradient and residual and of momentum and residual are both scanned, and a step is skipped too if only
+///   the one that is not sent is above 3.4e38. With `powersgd:onesided` a skipped step takes its turn: the next one
+///   computes the other side.
+/// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
+///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
+/// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
+///   and nothing else: kernels stay within their memory, whatever the bytes are.
+/// * **Failure**: until a step's first operation is queued, an error changes nothing on this rank. From then on there
+///   is no way back, since other ranks may have gone on: gradient and state hold anything, and every later call is
+///   refused with [`crate::ExchangeError::BrokenOff`]. The same holds where a group fails with work of this compressor
+///   that was not waited for. The way on is a new group, and compressors restored from saved states.
+/// * **Traffic** of that: a copy of the state before each step (8 bytes per element of residual and of momentum, and
+///   per entry of factors), and scans of gradient, momentum, residual and mean (4 bytes per element that is read). How
+///   much time that takes was not measured on a GPU.
+/// * **Memory**: that of a [`ResidentCompressor`], payloads of all ranks, and 8 bytes per element that goes
+///   uncompressed. Dropped before [`QueuedCompressor::wait`], it is leaked: to wait for ranks that may have ended has
+///   no end.
+pub struct QueuedCompressor {
+    of: ResidentCompressor<Cuda>,
+    between: Between,
+}
 
 /// What there is for the exchange between the ranks.
 pub(super) struct Between {

@@ -2,12 +2,13 @@
 
 use super::ranks::{Ranks, scaling};
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
+use crate::compressor::mean;
 use crate::compressor::part::{Method, Part};
 use crate::compressor::planes::Held;
 use crate::compressor::resident::ground::Resident;
 use crate::compressor::resident::kept::{Kept, unpack};
 use crate::compressor::resident::memory::Queue;
-use crate::compressor::{Whole, mean};
+use crate::compressor::whole::Whole;
 use crate::embed::{DecodeBuffers, DecodeModel, EncodeModel, Put, Scatter, Select, Work};
 use crate::error::{Error, RecipeError};
 use crate::plan::{DecodeMode, Pass};
