@@ -40,7 +40,7 @@ impl Compressor {
     /// checkpoint holds those of all ranks.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for them; [`ExchangeError::BrokenOff`](super::ExchangeError).
+    /// [`Error::Backend`] where there is no memory for them; [`ExchangeError::BrokenOff`](crate::ExchangeError).
     pub fn state(&self) -> Result<Vec<u8>, Error> {
         self.expect_whole()?;
         let mut bytes = Vec::new();
