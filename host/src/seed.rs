@@ -73,6 +73,11 @@ impl Seed {
         halves(self.run.wrapping_add(u64::from(self.worker).wrapping_mul(WORKERS_APART)))
     }
 
+    /// So many steps later, as a model's table has it.
+    pub(crate) const fn later(self, steps: u64) -> Self {
+        Self { step: self.step.wrapping_add(steps), ..self }
+    }
+
     pub(crate) fn step_words(self) -> [u32; 2] {
         halves(self.step)
     }

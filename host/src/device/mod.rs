@@ -433,7 +433,7 @@ impl Device {
     }
 
     /// Compresses a gradient into a buffer that is kept from step to step: it becomes the bytes of
-    /// [`Payload::as_bytes`], and nothing is allocated on the CPU where it has room for them.
+    /// [`Payload::as_bytes`], and on the CPU nothing of their size is allocated if it has the capacity.
     ///
     /// ```
     /// use gradwire::{Device, Payload, Qsgd, Seed};
@@ -527,7 +527,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; as [`Device::decode_into`].
+    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Limit`] for more payloads
+    /// together than one buffer of the device holds; as [`Device::decode_into`].
     pub fn decode_sum(&self, payloads: &[impl AsPayload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         if payloads.is_empty() {

@@ -53,8 +53,10 @@ impl Device {
         seed: Seed,
     ) -> Result<Vec<Payload>, Error> {
         let _environment = FloatEnvironment::standard();
+        let gradient = gradient.into();
+        expect_gradient(plan, gradient)?;
         expect_residual(plan.feedback(), residual.len(), plan.layout().elements())?;
-        self.encode_model_apart(plan, gradient.into(), residual.into(), seed)
+        self.encode_model_apart(plan, gradient, residual.into(), seed)
     }
 
     /// As [`Device::encode_model`], of a residual that is read and written where the plan has feedback.
@@ -75,7 +77,8 @@ impl Device {
         Ok(plan.tensors().iter().zip(payloads).map(seal).collect())
     }
 
-    /// As [`Device::encode_model_apart`], with the payload of each tensor in memory of its length. Payloads and residual are as they were whenever this fails.
+    /// As [`Device::encode_model_apart`], with the payload of each tensor in memory of its length, which may hold
+    /// anything if this fails.
     pub(crate) fn encode_model_into(
         &self,
         plan: &ModelPlan,
@@ -102,10 +105,7 @@ impl Device {
         seed: Seed,
         bodies: Vec<&mut [u8]>,
     ) -> Result<(), Error> {
-        if gradient.dtype() != plan.dtype() {
-            return Err(Error::Dtype { expected: plan.dtype().name(), found: gradient.dtype().name() });
-        }
-        Error::expect_len("gradient", "elements", gradient.len(), plan.layout().elements())?;
+        expect_gradient(plan, gradient)?;
         let cut = |(tensor, body): (&EncodePlan, _)| {
             let body: &mut [u8] = body;
             body.split_at_mut(tensor.header().scalar_bytes() as usize)
@@ -174,4 +174,12 @@ impl Device {
         // SAFETY: the table is the plan's own.
         unsafe { self.run_trusting(work, WithTable { table, buffers }) }
     }
+}
+
+/// Checks a flat gradient against a plan.
+fn expect_gradient(plan: &ModelPlan, gradient: Gradient<'_>) -> Result<(), Error> {
+    if gradient.dtype() != plan.dtype() {
+        return Err(Error::Dtype { expected: plan.dtype().name(), found: gradient.dtype().name() });
+    }
+    Error::expect_len("gradient", "elements", gradient.len(), plan.layout().elements())
 }

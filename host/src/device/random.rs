@@ -88,6 +88,7 @@ impl Device {
     /// device.
     pub fn decode_random(&self, codec: &RandomK, values: &[f32], n: usize, seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
+        Error::expect_len("values of random-k", "entries", values.len(), codec.entries(n as u64)?)?;
         let mut output = zeros(n as u64, VALUES)?;
         self.spread(codec, values, None, HostSlice::floats_out(&mut output), seed)?;
         Ok(output)

@@ -199,7 +199,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as [`Device::decode_sparse_into`].
+    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; [`Error::Limit`] for more entries
+    /// together than one buffer of the device holds; as [`Device::decode_sparse_into`].
     pub fn decode_sparse_sum(
         &self,
         payloads: &[impl Borrow<SparsePayload>],
@@ -429,12 +430,13 @@ impl Device {
     /// `sums`. Nothing is looked for that is not finite. If this fails, `sums` may hold anything.
     fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error> {
         let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), false);
-        let (table, mut count) = (little_endian(select.table()), [0; 4]);
-        let workspace = HostSlice::parts_both(vec![(0, &table)], vec![(select.total_at(), &mut count)]);
+        let (table, mut count) = (little_endian(select.table()), [0u32]);
+        let workspace =
+            HostSlice::parts_both(vec![(0, &table)], vec![(select.total_at(), bytemuck::cast_slice_mut(&mut count))]);
         let buffers = source_buffers(source, sums, workspace);
         // SAFETY: the table is the plan's own.
         unsafe { self.run_trusting(CountAbove { plan, select: &select }, buffers)? };
-        Ok(u32::from_le_bytes(count).into())
+        Ok(count[0].into())
     }
 
     pub(crate) fn write_values<'b>(
@@ -561,13 +563,14 @@ impl Device {
         if !residual.is_pending() {
             return Ok(());
         }
-        // The CPU has no table.
-        let table = if self.as_cpu().is_some() { Vec::new() } else { settle(residual.pending(), &self.limits())?.0 };
+        // The CPU has neither table nor passes.
+        let planned = self.as_cpu().is_none().then(|| settle(residual.pending(), &self.limits())).transpose()?;
+        let (table, passes) = planned.unwrap_or_default();
         let (table, elements) = (little_endian(&table), residual.len() as u64);
         let (sent, sums) = residual.unsettled();
         let buffers = SettleBuffers { residual: sums.into(), workspace: HostSlice::In(&table) };
         // SAFETY: the table is that of what was sent.
-        unsafe { self.run_trusting(TakeOff { sent, elements, table_bytes: table.len() as u64 }, buffers)? };
+        unsafe { self.run_trusting(TakeOff { sent, elements, passes, table_bytes: table.len() as u64 }, buffers)? };
         residual.settled();
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::plan::Role;
 /// to the device and back. Of a piece that is scratch, as a workspace, its beginning is enough: what the work reads of
 /// it and what it leaves there ([`Piece::before`], [`Piece::after`]).
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum HostSlice<'h> {
     /// What the work reads.
     In(&'h [u8]),
@@ -295,14 +296,22 @@ impl<'h> HostMemory<'h> {
     }
 
     /// The first word of scratch, if it is handed over.
-    ///
-    /// # Errors
-    /// As [`HostMemory::read`].
-    pub(crate) fn status(&mut self, role: Role) -> Result<Option<&'h mut u32>, Error> {
-        let Some(held) = self.take(role) else { return Ok(None) };
-        let Some((0, bytes)) = held.written.into_iter().next() else { return Ok(None) };
-        let Some(word) = bytes.get_mut(..4) else { return Ok(None) };
-        Ok(values_mut(held.what, word)?.first_mut())
+    pub(crate) fn status(&mut self, role: Role) -> Option<&'h mut [u8; 4]> {
+        let (at, bytes) = self.take(role)?.written.into_iter().next()?;
+        if at == 0 { bytes.first_chunk_mut() } else { None }
+    }
+
+    /// The number at the beginning of what is read of a role; zero where that is not handed over.
+    pub(crate) fn number(&mut self, role: Role) -> u64 {
+        let parts = self.take(role).map_or_else(Vec::new, |held| held.read);
+        let first = parts.first().filter(|(at, _)| *at == 0).and_then(|(_, bytes)| bytes.first_chunk());
+        first.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Whether this crate hands over the memory of a role in parts, and throws it away where the work fails.
+    pub(crate) fn is_apart(&self, role: Role) -> bool {
+        let is_role = |piece: &&Piece<HostSlice<'_>>| piece.roles[0].is_some_and(|(of, _)| of == role);
+        self.0.iter().find(is_role).is_none_or(|piece| matches!(piece.buffer, HostSlice::Parts(_)))
     }
 
     /// What is read and written of a role; none where the work has no such role.

@@ -1,8 +1,8 @@
-//! Encoding and decoding in device memory that a caller owns: which pieces of memory a plan works on, how large each
-//! has to be, and how a payload's body lies in one.
+//! Operations as values, in memory that a caller owns on a device or on the host: which pieces of memory an operation
+//! works on, how large each has to be, and how a payload's body is stored in one.
 //!
-//! [`Work`] is what is queued: a value that knows its passes and what they ask of each piece of memory. One verb per
-//! surface takes any of it. Everything here is pure.
+//! [`Work`] is an operation: it knows its passes and what they ask of each piece of memory. Each GPU surface has one
+//! verb that takes any of it; the CPU's takes what has [`CpuWork`](crate::backend::cpu::CpuWork).
 //!
 //! # A body in device memory
 //!
@@ -65,6 +65,8 @@ pub use self::random::{DecodeRandom, DecodeRandomBuffers, EncodeRandom, EncodeRa
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::rotation::Tiling;
 pub(crate) use self::rotation::{Cosine, Turn, TurnBuffers};
+#[cfg(feature = "wgpu")]
+pub(crate) use self::run::expect_found;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::run::{run, run_trusting};
 pub(crate) use self::scatters::Scatters;
@@ -100,7 +102,8 @@ impl EncodePlan {
 
     /// What an encode in a caller's memory found, under the policy [`NonFinite::Error`](crate::NonFinite::Error): from
     /// the first four bytes that it left in the workspace, once they are copied to the host. Under the other policy
-    /// there is nothing to look at.
+    /// there is nothing to look at. `Wgpu::run_async` and [`Cpu::run`](crate::backend::cpu::Cpu::run) check it
+    /// themselves.
     ///
     /// # Errors
     /// [`Error::NotFinite`]: the body was not written, and the residual is as it was. [`Error::Length`] for fewer bytes

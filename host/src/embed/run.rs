@@ -9,7 +9,7 @@ use crate::plan::Role;
 use crate::session::room_for;
 use crate::words::zeros;
 
-/// Parts of a piece that are shorter on average, and most of it, are copied to a device at once.
+/// Contiguous parts of a piece that are shorter on average are copied to a device at once.
 const SHORT: usize = 64 << 10;
 
 /// Runs work: the pieces go to the device, the work is done, and what it has written comes back.
@@ -41,13 +41,13 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
     let mut slices = Vec::with_capacity(pieces.len());
     let (mut written, mut grown) = (Vec::new(), Vec::new());
     for (piece, room) in pieces.into_iter().zip(&rooms) {
-        let room = device.all(room);
+        let (room, needed) = (device.all(room), piece.needed);
         // SAFETY: a room is this call's own, as long as its piece in whole words, and lives until the end.
         unsafe { write_parts(device, &room, &piece)? };
         slices.push(piece.map(|host| {
             let (parts, all) = host.written();
             written.push((room.clone(), parts));
-            grown.extend(all.map(|all| (room.clone(), all)));
+            grown.extend(all.map(|all| (room.clone(), needed, all)));
             room
         }));
     }
@@ -70,9 +70,10 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
     }
     let found = work.judge(&passes, &answers)?;
     let mut results = Vec::with_capacity(grown.len());
-    for (room, all) in grown {
-        let mut words: Vec<u32> = zeros(found, "what a device found")?;
-        // SAFETY: as above; the work finds no more than it has a piece for.
+    for (room, needed, all) in grown {
+        expect_found(found, needed)?;
+        let mut words: Vec<u32> = zeros(found, FOUND)?;
+        // SAFETY: as above; the room has as many words.
         unsafe { read(device, &room, 0, bytemuck::cast_slice_mut(&mut words))? };
         results.push((all, words));
     }
@@ -105,24 +106,42 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
     Ok(())
 }
 
+/// What memory is for.
+const FOUND: &str = "what a device found";
+
+/// Refuses more words than a piece of so many bytes has: the device's memory or its arithmetic is at fault.
+pub(crate) fn expect_found(words: u64, bytes: u64) -> Result<(), Error> {
+    let found = words.saturating_mul(4);
+    if found <= bytes { Ok(()) } else { Err(Error::Length { what: FOUND, found, expected: bytes, unit: "bytes" }) }
+}
+
 /// Copies what is read of a piece to a device.
 ///
 /// # Safety
 /// As [`Ops::write`].
 unsafe fn write_parts<D: Ops>(device: &D, room: &D::Slice, piece: &Piece<HostSlice<'_>>) -> Result<(), Error> {
-    let parts = piece.buffer.read();
-    let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-    if parts.len() > 1 && bytes / parts.len() < SHORT && piece.needed / 2 <= bytes as u64 {
-        let mut whole = room_for(piece.needed as usize)?;
-        parts.into_iter().for_each(|(at, bytes)| whole[at as usize..][..bytes.len()].copy_from_slice(bytes));
-        // SAFETY: the caller answers for the memory.
-        return unsafe { write(device, room, 0, &whole) };
-    }
-    for (at, bytes) in parts {
-        // More than the work needs may be handed over.
-        let bytes = &bytes[..bytes.len().min((piece.needed - at) as usize)];
-        // SAFETY: the caller answers for the memory.
-        unsafe { write(device, room, at, bytes)? };
+    // More than the work needs may be handed over.
+    let cut = |(at, bytes): (u64, &'_ [u8])| -> usize { bytes.len().min((piece.needed - at) as usize) };
+    let parts: Vec<(u64, &[u8])> =
+        piece.buffer.read().into_iter().map(|(at, all)| (at, &all[..cut((at, all))])).collect();
+    for run in parts.chunk_by(|(at, bytes), (next, _)| at + bytes.len() as u64 == *next) {
+        let bytes: usize = run.iter().map(|(_, bytes)| bytes.len()).sum();
+        if run.len() > 1 && bytes / run.len() < SHORT {
+            let mut whole = room_for(bytes)?;
+            let mut rest = &mut whole[..];
+            for (_, bytes) in run {
+                let (own, after) = rest.split_at_mut(bytes.len());
+                own.copy_from_slice(bytes);
+                rest = after;
+            }
+            // SAFETY: the caller answers for the memory.
+            unsafe { write(device, room, run[0].0, &whole)? };
+            continue;
+        }
+        for (at, bytes) in run {
+            // SAFETY: the caller answers for the memory.
+            unsafe { write(device, room, *at, bytes)? };
+        }
     }
     Ok(())
 }

@@ -6,14 +6,15 @@ use super::{Piece, SettleBuffers, Work, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 use crate::sparse::select::Sent;
-use crate::sparse::settle::settle;
 
 /// Takes off a residual what was sent of it: [`Device::settle`](crate::Device::settle).
 pub(crate) struct TakeOff<'s> {
     pub(crate) sent: &'s [Sent],
     /// Elements of the residual.
     pub(crate) elements: u64,
-    /// Bytes of the table that [`settle`] makes for the device; the CPU takes none.
+    /// Those of [`settle`](crate::sparse::settle::settle) for the device.
+    pub(crate) passes: Vec<Pass>,
+    /// Bytes of the table that [`settle`](crate::sparse::settle::settle) makes for the device; the CPU takes none.
     pub(crate) table_bytes: u64,
 }
 
@@ -23,7 +24,7 @@ impl Work for TakeOff<'_> {
     type Buffers<B> = SettleBuffers<B>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
-        settle(self.sent, limits).map(|(_, passes)| passes.into())
+        limits.check(&self.passes).map(|()| Cow::Borrowed(&self.passes[..]))
     }
 
     fn pieces<B>(&self, buffers: SettleBuffers<B>) -> Result<Vec<Piece<B>>, Error> {

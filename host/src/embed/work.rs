@@ -11,7 +11,7 @@ use crate::seed::Seed;
 use crate::wire::Header;
 
 /// What a caller queues in memory of its own, on any surface: `Cuda::queue`, `Cuda::queue_views` for cudarc,
-/// `Wgpu::record`, `Wgpu::run_async`, and `OnStream::queue` of the adapter for cust.
+/// `Wgpu::record`, `Wgpu::run_async`, `Cpu::run`, and `OnStream::queue` of the adapter for cust.
 ///
 /// Work is a value, such as [`Encode`]. Its buffers are a struct with a name for each piece of memory; `B` is how a
 /// surface names one: `DeviceSlice`, `View`, `wgpu::BufferSlice` or `HostSlice`. The trait is implemented here alone.
@@ -94,7 +94,8 @@ pub struct EncodeBuffers<B> {
     pub gradient: B,
     /// The residual, 4 bytes per element, where the plan has feedback. Read and written; holds values.
     pub residual: Option<B>,
-    /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Written.
+    /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Scalars and
+    /// codes are written; what is between them and after them may stay as it was.
     pub body: B,
     /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may
     /// hold anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.

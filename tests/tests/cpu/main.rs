@@ -23,6 +23,7 @@ mod powersgd_state;
 mod random;
 mod recipes;
 mod rotation;
+mod run;
 mod selection;
 mod session;
 mod suite;

@@ -2,7 +2,7 @@
 
 use super::device::Wgpu;
 use super::staging::{Copied, SCRATCH};
-use crate::embed::{HostSlice, Piece, Work, Written, sealed};
+use crate::embed::{HostSlice, Piece, Work, Written, expect_found, sealed};
 use crate::error::Error;
 use crate::plan::Pass;
 use crate::words::from_little_endian;
@@ -43,7 +43,8 @@ impl Wgpu {
         }
         let found = work.judge(&passes, &said)?;
         let mut results = Vec::with_capacity(grown.len());
-        for (room, all) in grown {
+        for (room, needed, all) in grown {
+            expect_found(found, needed)?;
             let copied = self.contained("copying results", || self.copied_alone(&room, 4 * found)).await?;
             results.push((all, from_little_endian(&self.read(copied).await?)));
         }
@@ -52,7 +53,8 @@ impl Wgpu {
             answers.push((to, self.read(copied).await?));
         }
         for (parts, bytes) in answers {
-            parts.into_iter().for_each(|(at, to)| to.copy_from_slice(&bytes[at as usize..][..to.len()]));
+            let first = parts.first().map_or(0, |(at, _)| *at);
+            parts.into_iter().for_each(|(at, to)| to.copy_from_slice(&bytes[(at - first) as usize..][..to.len()]));
         }
         results.into_iter().for_each(|(all, words)| *all = words);
         work.queued(sealed::Surface(()));
@@ -69,10 +71,11 @@ impl Wgpu {
         let mut slices = Vec::with_capacity(pieces.len());
         let (mut written, mut grown) = (Vec::with_capacity(pieces.len()), Vec::new());
         for (piece, room) in pieces.into_iter().zip(&rooms) {
+            let needed = piece.needed;
             slices.push(piece.map(|host| {
                 let (parts, all) = host.written();
                 written.push((parts, room));
-                grown.extend(all.map(|all| (room.clone(), all)));
+                grown.extend(all.map(|all| (room.clone(), needed, all)));
                 room.slice(..)
             }));
         }
@@ -88,8 +91,9 @@ impl Wgpu {
         }
         let mut copies = Vec::with_capacity(written.len());
         for (to, room) in written {
-            let Some(end) = to.last().map(|(at, bytes)| at + bytes.len() as u64) else { continue };
-            copies.push((to, self.copied(&mut encoder, room, 0, end)?));
+            let Some(first) = to.first().map(|(at, _)| *at) else { continue };
+            let end = to.last().map_or(first, |(at, bytes)| at + bytes.len() as u64);
+            copies.push((to, self.copied(&mut encoder, room, first, end - first)?));
         }
         self.submit(encoder);
         Ok(Submitted { passes: passes.into_owned(), answers, copies, grown })
@@ -122,5 +126,5 @@ struct Submitted<'h> {
     /// What it has written, on its way to memory of the host's.
     copies: Vec<(Written<'h>, Copied)>,
     /// Results whose number is in the answers, and where they go.
-    grown: Vec<(wgpu::Buffer, &'h mut Vec<u32>)>,
+    grown: Vec<(wgpu::Buffer, u64, &'h mut Vec<u32>)>,
 }

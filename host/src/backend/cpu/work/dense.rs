@@ -8,7 +8,7 @@ use super::super::run::CpuWork;
 use crate::embed::{Decode, Encode, HostMemory, Update};
 use crate::error::Error;
 use crate::gradient::Gradient;
-use crate::plan::{EncodePlan, Limits, Role, STATUS_BYTES, refuse_not_finite};
+use crate::plan::{DecodeMode, EncodePlan, Limits, Role, STATUS_BYTES, refuse_not_finite};
 use crate::seed::Seed;
 use crate::words::zeros;
 
@@ -19,13 +19,13 @@ impl CpuWork for Encode<'_> {
         let residual = memory.update(Role::Residual)?;
         let codes = h.codes_offset();
         let body = memory.write_ranges(Role::Scalars, [0..h.scalar_bytes(), codes..codes + h.code_bytes()])?;
-        let status = memory.status(Role::Status)?;
+        let status = memory.status(Role::Status).filter(|_| plan.is_guarded());
         if let Ok([scalars, codes]) = <[_; 2]>::try_from(body) {
             let mut workspace = zeros(plan.scratch_bytes().div_ceil(4) as u64, "a workspace")?;
             encode(cpu, plan, gradient, residual, [scalars, codes], &mut workspace, self.seed)?;
         }
         // Nothing was refused.
-        status.into_iter().for_each(|status| *status = 0);
+        status.into_iter().for_each(|status| *status = [0; 4]);
         Ok(())
     }
 }
@@ -41,6 +41,9 @@ impl CpuWork for Decode<'_> {
         let parts = memory.read_ranges(Role::Scalars, ranges)?;
         let bodies: Vec<_> = parts.chunks_exact(2).map(|body| Body { scalars: body[0], codes: body[1] }).collect();
         let output = memory.update(Role::Output)?.map_or(&mut [][..], Update::begun);
+        if bodies.is_empty() && !matches!(self.mode, DecodeMode::Add(_)) {
+            output.fill(0.0);
+        }
         passes.iter().for_each(|pass| cpu.run_decode(pass, &bodies, output));
         Ok(())
     }
@@ -60,6 +63,7 @@ pub(super) fn encode(
     workspace: &mut [u32],
     seed: Seed,
 ) -> Result<(), Error> {
+    let workspace = &mut workspace[..plan.scratch_bytes().div_ceil(4)];
     workspace.fill(0);
     let status = &mut [0; STATUS_BYTES as usize / 4][..];
     let residual = residual.map(sums);
