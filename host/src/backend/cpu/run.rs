@@ -7,7 +7,8 @@ use crate::float_environment::FloatEnvironment;
 
 /// Work that the CPU runs. It takes a work's parameters as they are, instead of its passes, which are a GPU's.
 pub trait CpuWork: Work {
-    /// Works in memory that was checked. What fails is known before anything is written.
+    /// Works in memory that was checked. What fails is known before anything of the caller's is written; memory that
+    /// this crate throws away may hold anything then.
     #[doc(hidden)]
     fn on_cpu(&self, cpu: &Cpu, memory: HostMemory<'_>) -> Result<(), Error>;
 }
