@@ -26,7 +26,8 @@ pub struct Piece<B> {
     pub buffer: B,
     /// Bytes of it that are used; zero where it is not looked at.
     pub needed: u64,
-    /// Bytes that its address has to be a multiple of on CUDA. On the host, floats and indices need the alignment of their type.
+    /// Bytes that its address has to be a multiple of on CUDA. On the host, floats and indices need the alignment of
+    /// their type.
     pub alignment: u64,
     /// What is done with it.
     pub access: Access,

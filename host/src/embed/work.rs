@@ -107,8 +107,8 @@ pub struct EncodeBuffers<B> {
 pub struct DecodeBuffers<B> {
     /// Bodies, one behind the other, [`Header::body_bytes`] each. Read; hold bytes, any bytes.
     pub bodies: B,
-    /// Where the values go, f32. Written; read with [`DecodeMode::Add`], and then it holds values. Of many tensors it is
-    /// always read, since what is between them stays.
+    /// Where the values go, f32. Written; read with [`DecodeMode::Add`], and then it holds values. Of
+    /// many tensors it is always read, since what is between them stays.
     pub output: B,
 }
 
