@@ -78,10 +78,6 @@ pub(crate) mod sealed {
 
     /// What only this crate makes.
     #[derive(Debug)]
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "wgpu")),
-        allow(dead_code, reason = "it is the GPU backends that are surfaces")
-    )]
     pub struct Surface(pub(crate) ());
 }
 
