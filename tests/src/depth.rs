@@ -60,6 +60,22 @@ impl Depth {
         Self::from_environment().unwrap_or_else(|message| panic!("{message}"))
     }
 
+    /// The environment variable that says which part of a sweep has its turn: a number, 0 if it is not set.
+    pub const TURN: &'static str = "GRADWIRE_TURN";
+
+    /// Whether the case `index` of a sweep runs: all do in a whole sweep, else one of `parts` has its turn. The command
+    /// `cargo xtask test` draws the turn from the tree of the commit, so that landings cover all parts in time.
+    ///
+    /// # Panics
+    /// If [`Depth::TURN`] is set to anything but a number.
+    #[must_use]
+    pub fn takes(self, index: usize, parts: usize) -> bool {
+        let turn = std::env::var(Self::TURN).map_or(0, |turn| {
+            turn.parse::<usize>().unwrap_or_else(|_| panic!("{}: `{turn}` is no number", Self::TURN))
+        });
+        self.sweeps() || index % parts == turn % parts
+    }
+
     /// Whether sweeps are run whole.
     #[must_use]
     pub fn sweeps(self) -> bool {

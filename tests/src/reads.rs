@@ -1,5 +1,6 @@
 //! How often top-k reads a gradient, counted on the PTX machine.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -100,6 +101,8 @@ fn run(
     kind: Kind,
     codec: &TopK,
 ) -> Result<Row, String> {
+    // What a row counts depends on no other row.
+    machine.rewind();
     let n = x.len();
     let fail = |e: Error| format!("{name}, {}: {e}", kind.name());
     let bf16s: Vec<bf16> = x.iter().map(|v| bf16::from_f32(*v)).collect();
@@ -159,16 +162,20 @@ fn bits(x: &[f32]) -> Vec<u32> {
 const SEGMENTS: usize = 20;
 
 /// Counts every gradient: promised ones at every part, all others at one in a hundred; and what misleads the sample in
-/// every setting that has reads of its own.
+/// every setting that has reads of its own. Rows are left out that `wanted` refuses by their number.
 ///
 /// # Errors
 /// A kernel's fault, or a difference from what the CPU selects, in words.
-pub fn count() -> Result<Vec<Row>, String> {
+pub fn count(wanted: &dyn Fn(usize) -> bool) -> Result<Vec<Row>, String> {
     let machine = Arc::new(Machine::new((9, 0), 1).counting().trusting());
     let device = Device::from_cuda(Cuda::with_driver(machine.clone(), None).map_err(|e| e.to_string())?);
-    let mut rows = Vec::new();
+    let (mut rows, number) = (Vec::new(), Cell::new(0));
+    // Whether the next row is wanted.
+    let next = || wanted(number.replace(number.get() + 1));
     let mut add = |name, x: &[f32], kind, part| {
-        rows.push(Row { part, ..run(&device, &machine, name, x, kind, &TopK::fraction(part))? });
+        if next() {
+            rows.push(Row { part, ..run(&device, &machine, name, x, kind, &TopK::fraction(part))? });
+        }
         Ok::<(), String>(())
     };
     for (name, fill) in sparse::FILLS.into_iter().filter(|(name, _)| PROMISED.contains(name)) {
@@ -190,16 +197,18 @@ pub fn count() -> Result<Vec<Row>, String> {
             }
         }
     }
-    for row in misled(&device, &machine)? {
+    for row in misled(&device, &machine, &next)? {
         rows.push(Row { misled: true, ..row });
     }
     Ok(rows)
 }
 
-fn misled(device: &Device, machine: &Machine) -> Result<Vec<Row>, String> {
+fn misled(device: &Device, machine: &Machine, next: &dyn Fn() -> bool) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     let mut add = |name, x: &[f32], kind, codec: &TopK| {
-        rows.push(run(device, machine, name, x, kind, codec)?);
+        if next() {
+            rows.push(run(device, machine, name, x, kind, codec)?);
+        }
         Ok::<(), String>(())
     };
     // What is nothing but a wrong sample, ties that are far apart, and keys that are close together.

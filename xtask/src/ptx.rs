@@ -20,7 +20,7 @@ use crate::place::root;
 use crate::side_by_side::side_by_side;
 
 use build::{Compiler, TARGETS, Target};
-pub(crate) use inputs::drawn;
+pub(crate) use inputs::{drawn, turn};
 pub(crate) use ptxas::{Ptxas as Assembler, find as assemblers, search};
 
 /// Build the PTX, or check it.

@@ -10,6 +10,7 @@ use gradwire_tests::require::Required;
 use gradwire_tests::{Depth, suite};
 
 use crate::place::root;
+use crate::ptx::turn;
 use crate::verify::parse_kind;
 
 pub(crate) use programs::Test;
@@ -100,11 +101,14 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     step("formatting", &["fmt", "--all", "--check"], args)?;
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], args)?;
     println!("== unit, property and conformance tests");
-    let depth = args.depth.map(|depth| (Depth::VARIABLE, depth));
+    let mut environment: Vec<_> = args.depth.map(|depth| (Depth::VARIABLE, depth)).into_iter().collect();
+    let turn = turn(&root());
+    println!("{}={turn}: which part of sweeps has its turn", Depth::TURN);
+    environment.push((Depth::TURN, &turn));
     let mut all = cargo();
     // Without the examples: lints check them, and the commands that run them build them.
     all.arg("--tests");
-    jobs::run(all, depth.as_slice(), |_| true)?;
+    jobs::run(all, &environment, |_| true)?;
     step("documentation tests", &["test", "--release", "--workspace", "--locked", "--doc"], args)?;
     step("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked"], args)?;
     backends(&required)

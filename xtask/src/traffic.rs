@@ -16,7 +16,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     // Beside the table, which a pipe may take.
     eprintln!("running every kernel on the PTX machine, and counting: it takes minutes");
-    let (kernels, selections, steps) = (traffic::count()?, reads::count()?, low_rank_traffic::count()?);
+    let (kernels, selections, steps) = (traffic::count()?, reads::count(&|_| true)?, low_rank_traffic::count()?);
     let launches = launches::table(&launches::count().map_err(|e| e.to_string())?);
     let models = low_rank_models::table(&low_rank_models::count()?);
     let totals = totals::table(&totals::all(&kernels, &selections, &steps));

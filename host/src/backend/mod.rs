@@ -3,5 +3,6 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub(crate) mod slices;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;

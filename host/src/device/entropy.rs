@@ -1,10 +1,7 @@
 //! Packing a payload on any device.
 
-use std::borrow::Cow;
-
+use crate::backend::slices::{self, now};
 use crate::device::Device;
-use crate::embed::{HostSlice, Pack, PackBuffers, Unpack};
-use crate::entropy::payload::{Packed, agreed, as_it_is, check, front, packed_payload};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::view::AsPayload;
@@ -39,31 +36,7 @@ impl Device {
     /// the device; [`Error::Backend`] where it fails.
     pub fn pack(&self, payload: &(impl AsPayload + ?Sized), entropy: Entropy) -> Result<Payload, Error> {
         let _environment = FloatEnvironment::standard();
-        if entropy == Entropy::None {
-            return self.unpack(payload);
-        }
-        let payload = payload.as_payload();
-        let header = payload.header();
-        check(header, entropy)?;
-        if entropy == header.entropy() {
-            return as_it_is(&payload);
-        }
-        if header.is_packed() {
-            return self.pack(&self.unpack(&payload)?, entropy);
-        }
-        if header.elements() == 0 {
-            return packed_payload(&payload, entropy, &Packed { bytes: Cow::default(), words: 0 });
-        }
-        let (device, mut packed) = (self.kind(), Vec::new());
-        let buffers = PackBuffers {
-            codes: HostSlice::In(payload.codes()),
-            packed: HostSlice::grown(&mut packed),
-            sums: HostSlice::Out(&mut []),
-            count: HostSlice::Out(&mut []),
-        };
-        // SAFETY: it reads codes, of which any will do.
-        unsafe { self.run_trusting(Pack { header, entropy, device }, buffers)? };
-        packed_payload(&payload, entropy, &agreed(device, header, entropy, &packed)?)
+        now(slices::entropy::pack(self.runner(), payload.as_payload(), entropy))
     }
 
     /// As [`Device::pack`], without a copy where there is nothing to pack.
@@ -88,22 +61,6 @@ impl Device {
     /// [`Error::Limit`] and [`Error::Backend`], as [`Device::pack`].
     pub fn unpack(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Payload, Error> {
         let _environment = FloatEnvironment::standard();
-        let payload = payload.as_payload();
-        let header = payload.header().fixed();
-        if header == *payload.header() {
-            return as_it_is(&payload);
-        }
-        let (mut bytes, codes_at) = front(&header, &payload)?;
-        if header.elements() > 0 {
-            let buffers = PackBuffers {
-                codes: HostSlice::Out(&mut bytes[codes_at..]),
-                packed: HostSlice::In(payload.codes()),
-                sums: HostSlice::Out(&mut []),
-                count: HostSlice::Out(&mut []),
-            };
-            // SAFETY: a payload's table names as many words as there are.
-            unsafe { self.run_trusting(Unpack { header: payload.header() }, buffers)? };
-        }
-        Ok(Payload::seal(header, bytes))
+        now(slices::entropy::unpack(self.runner(), payload.as_payload()))
     }
 }

@@ -1,8 +1,7 @@
 //! The steps of low-rank compression on a device.
 
-use crate::device::{Backend, Device};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::embed::phase;
+use crate::backend::slices::{self, now};
+use crate::device::Device;
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
@@ -60,19 +59,7 @@ impl Device {
         factor: &mut [f32],
     ) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        let gradient = gradient.into();
-        state.expect_begin(gradient, factor)?;
-        let known = state.last;
-        let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.begin_step(state, known, gradient, sent)?,
-            #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => phase::begin(wgpu, state, known, gradient, sent)?,
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => phase::begin(cuda, state, known, gradient, sent)?,
-        }
-        state.began(gradient, plain);
-        Ok(())
+        now(slices::low_rank::begin(self.runner(), state, gradient.into(), factor))
     }
 
     /// Takes a factor that was all-reduced, makes its columns orthonormal, and writes the next one, Q = (G + E)^T P, to
@@ -84,17 +71,7 @@ impl Device {
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        let known = state.expect_advance(reduced, factor)?;
-        let (sent, plain) = factor.split_at_mut(state.table.factor_len(known.other()));
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.advance_step(state, known, reduced, sent)?,
-            #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => phase::advance(wgpu, state, known, reduced, sent)?,
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => phase::advance(cuda, state, known, reduced, sent)?,
-        }
-        state.advanced(plain);
-        Ok(())
+        now(slices::low_rank::advance(self.runner(), state, reduced, factor))
     }
 
     /// Takes the last factor that was all-reduced, and writes what all workers together send: L R^T for each matrix,
@@ -115,16 +92,7 @@ impl Device {
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        let side = state.expect_finish(reduced, output)?;
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.finish_step(state, side, reduced, output)?,
-            #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => phase::finish(wgpu, state, side, reduced, output)?,
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => phase::finish(cuda, state, side, reduced, output)?,
-        }
-        state.finished(side, reduced, output);
-        Ok(())
+        now(slices::low_rank::finish(self.runner(), state, reduced, output))
     }
 
     /// A whole step: [`Device::begin_low_rank`] to [`Device::finish_low_rank`], with `all_reduce_mean` in between; on a

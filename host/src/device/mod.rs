@@ -13,18 +13,17 @@ use std::sync::OnceLock;
 use crate::backend::cpu::{Cpu, CpuWork};
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::Cuda;
+use crate::backend::slices::{self, Runner, now};
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu::Wgpu;
 use crate::codec::Codec;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use crate::embed;
-use crate::embed::{Checked, Decode, DecodeBuffers, Encode, EncodeBuffers, HostSlice};
-use crate::error::{Error, expect_residual};
+use crate::embed::{Checked, HostSlice};
+use crate::error::Error;
 use crate::family::CodecFamily;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::Gradient;
 use crate::kind::BackendKind;
-use crate::plan::{DecodeMode, DecodePlan, EncodePlan, Limits, Sizes, check_input};
+use crate::plan::{DecodeMode, EncodePlan, Limits, Sizes};
 use crate::seed::Seed;
 use crate::session::Session;
 use crate::threads;
@@ -177,24 +176,25 @@ impl Device {
         &self.passed_over
     }
 
-    /// The CPU, if that is the backend: it selects entries before it writes any sum.
+    /// The CPU, if that is the backend.
     fn as_cpu(&self) -> Option<&Cpu> {
+        self.runner().place().cpu()
+    }
+
+    /// What runs its work, and waits for it.
+    fn runner(&self) -> Runner<'_> {
         match &self.backend {
-            Backend::Cpu(cpu) => Some(cpu),
-            #[cfg(any(feature = "cuda", feature = "wgpu"))]
-            _ => None,
+            Backend::Cpu(cpu) => Runner::Cpu(cpu),
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(wgpu) => Runner::Wgpu(wgpu),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => Runner::Cuda(cuda),
         }
     }
 
     /// Runs work on memory of the host's. It is as it was whenever this fails.
     pub(crate) fn run<W: CpuWork + Checked>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.run(work, buffers),
-            #[cfg(feature = "wgpu")]
-            Backend::Wgpu(wgpu) => embed::run(wgpu, work, buffers),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => embed::run(cuda, work, buffers),
-        }
+        now(self.runner().run(work, buffers))
     }
 
     /// As [`Device::run`], of any work.
@@ -202,15 +202,8 @@ impl Device {
     /// # Safety
     /// The caller guarantees that the memory holds what the work takes on trust.
     unsafe fn run_trusting<W: CpuWork>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
-        match &self.backend {
-            Backend::Cpu(cpu) => cpu.run(work, buffers),
-            #[cfg(feature = "wgpu")]
-            // SAFETY: the caller answers for the memory.
-            Backend::Wgpu(wgpu) => unsafe { embed::run_trusting(wgpu, work, buffers) },
-            #[cfg(feature = "cuda")]
-            // SAFETY: the caller answers for the memory.
-            Backend::Cuda(cuda) => unsafe { embed::run_trusting(cuda, work, buffers) },
-        }
+        // SAFETY: the caller answers for the memory.
+        now(unsafe { self.runner().run_trusting(work, buffers) })
     }
 
     /// Whether this is a GPU interface run in software on the CPU, as Mesa's lavapipe is.
@@ -352,49 +345,7 @@ impl Device {
         seed: Seed,
     ) -> Result<Payload, Error> {
         let _environment = FloatEnvironment::standard();
-        if !plan.is_packed() {
-            return self.encode_fixed(plan, gradient, residual, seed);
-        }
-        // The caller's residual changes once nothing can fail any more.
-        let mut left = residual.to_vec();
-        let fixed = self.encode_fixed(&plan.fixed(), gradient, &mut left, seed)?;
-        let packed = self.pack(&fixed, plan.entropy())?;
-        residual.copy_from_slice(&left);
-        Ok(packed)
-    }
-
-    /// A payload of codes of fixed width.
-    fn encode_fixed(
-        &self,
-        plan: &EncodePlan,
-        gradient: Gradient<'_>,
-        residual: &mut [f32],
-        seed: Seed,
-    ) -> Result<Payload, Error> {
-        expect_inputs(plan, gradient, residual)?;
-        let mut bytes = zeros(plan.payload_bytes() as u64, "a payload")?;
-        self.encode_body(plan, gradient, residual, seed, &mut bytes[HEADER_BYTES..])?;
-        Ok(Payload::seal(*plan.header(), bytes))
-    }
-
-    /// Encodes into the body of a payload: scalars and codes, without the header.
-    fn encode_body(
-        &self,
-        plan: &EncodePlan,
-        gradient: Gradient<'_>,
-        residual: &mut [f32],
-        seed: Seed,
-        body: &mut [u8],
-    ) -> Result<(), Error> {
-        let h = plan.header();
-        let (scalars, codes) = body.split_at_mut(h.scalar_bytes() as usize);
-        let buffers = EncodeBuffers {
-            gradient: gradient.into(),
-            residual: Some(residual.into()),
-            body: HostSlice::parts_out(vec![(0, scalars), (h.codes_offset(), codes)]),
-            workspace: Some(HostSlice::Out(&mut [])),
-        };
-        self.run(Encode { plan, seed }, buffers)
+        now(slices::dense::encode(self.runner(), plan, gradient, residual, seed))
     }
 
     /// Compresses as a plan says, into the caller's memory, whose bytes become those of [`Payload::as_bytes`]. On the
@@ -425,9 +376,9 @@ impl Device {
         let _environment = FloatEnvironment::standard();
         plan.refuse_packed("a payload in memory of its length")?;
         Error::expect_len("output", "bytes", output.len(), plan.payload_bytes() as u64)?;
-        expect_inputs(plan, gradient, residual)?;
+        slices::dense::expect_inputs(plan, gradient, residual)?;
         let (head, body) = output.split_at_mut(HEADER_BYTES);
-        self.encode_body(plan, gradient, residual, seed, body)?;
+        now(slices::dense::encode_body(self.runner(), plan, gradient, residual, seed, body))?;
         head.copy_from_slice(&plan.header().write(body));
         Ok(())
     }
@@ -493,7 +444,7 @@ impl Device {
     /// was whenever this fails.
     pub fn decode_into(&self, payload: &(impl AsPayload + ?Sized), output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        self.decode_all(&[payload.as_payload()], DecodeMode::Write, output)
+        now(slices::dense::decode(self.runner(), &[payload.as_payload()], DecodeMode::Write, output))
     }
 
     /// `output += weight * decode(payload)`.
@@ -507,7 +458,7 @@ impl Device {
         output: &mut [f32],
     ) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
-        self.decode_all(&[payload.as_payload()], DecodeMode::Add(weight), output)
+        now(slices::dense::decode(self.runner(), &[payload.as_payload()], DecodeMode::Add(weight), output))
     }
 
     /// `output = weight * (decode(payloads[0]) + decode(payloads[1]) + ...)`, in one pass over the payloads.
@@ -536,46 +487,13 @@ impl Device {
             return Ok(());
         }
         let payloads: Vec<_> = payloads.iter().map(AsPayload::as_payload).collect();
-        self.decode_all(&payloads, DecodeMode::Sum(weight), output)
-    }
-
-    fn decode_all(&self, payloads: &[PayloadView<'_>], mode: DecodeMode, output: &mut [f32]) -> Result<(), Error> {
-        let Some(first) = payloads.first() else { return Ok(()) };
-        let header = *first.header();
-        for (index, payload) in payloads.iter().enumerate() {
-            if let Some(what) = header.difference(payload.header()) {
-                return Err(Error::Mixed { index, what });
-            }
-        }
-        Error::expect_len("output", "elements", output.len(), header.n)?;
-        let plan = DecodePlan::new(header, payloads.len() as u32);
-        let is_packed = payloads.iter().any(|payload| payload.header().is_packed());
-        let unpacked = if is_packed { self.unpack_all(payloads)? } else { Vec::new() };
-        let (each, codes_at) = (plan.header().body_bytes(), plan.header().codes_offset());
-        let mut bodies = Vec::with_capacity(2 * payloads.len());
-        for (index, payload) in payloads.iter().enumerate() {
-            let payload = unpacked.get(index).and_then(Option::as_ref).map_or(*payload, Payload::view);
-            let at = index as u64 * each;
-            bodies.extend([(at, payload.scalars()), (at + codes_at, payload.codes())]);
-        }
-        let output = match mode {
-            DecodeMode::Add(_) => output.into(),
-            DecodeMode::Write | DecodeMode::Sum(_) => HostSlice::floats_out(output),
-        };
-        self.run(Decode { plan: &plan, mode }, DecodeBuffers { bodies: HostSlice::parts(bodies), output })
+        now(slices::dense::decode(self.runner(), &payloads, DecodeMode::Sum(weight), output))
     }
 
     /// Of each payload that is packed, one that is not.
     pub(crate) fn unpack_all(&self, payloads: &[PayloadView<'_>]) -> Result<Vec<Option<Payload>>, Error> {
-        let unpack = |p: &PayloadView<'_>| p.header().is_packed().then(|| self.unpack(p)).transpose();
-        payloads.iter().map(unpack).collect()
+        now(slices::dense::unpack_all(self.runner(), payloads))
     }
-}
-
-/// Checks a gradient and a residual against a plan.
-fn expect_inputs(plan: &EncodePlan, gradient: Gradient<'_>, residual: &[f32]) -> Result<(), Error> {
-    check_input(plan, gradient.dtype(), gradient.len())?;
-    expect_residual(plan.feedback(), residual.len(), plan.header().n)
 }
 
 impl std::fmt::Display for Device {

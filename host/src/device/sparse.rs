@@ -6,24 +6,20 @@ use gradwire_kernels::arith::float::canonical;
 use gradwire_kernels::arith::topk::key;
 
 use crate::backend::cpu::Cpu;
-use crate::codec::topk::{Select, Sought, SparsePlan, TopK};
+use crate::backend::slices::{self, now};
+use crate::codec::topk::{SparsePlan, TopK};
 use crate::device::Device;
-use crate::embed::{
-    CountAbove, HostSlice, Measures, ScanBuffers, Scatter, ScatterBuffers, Scatters, SettleBuffers, Sift, SiftBuffers,
-    SourceBuffers, TakeOff,
-};
+use crate::embed::{HostSlice, ScatterBuffers, Scatters, SettleBuffers, TakeOff};
 use crate::error::Error;
 use crate::float_environment::FloatEnvironment;
 use crate::gradient::{Dtype, Gradient};
-use crate::plan::EncodePlan;
 use crate::seed::Seed;
 use crate::sparse::lazy::LazyResidual;
 use crate::sparse::payload::SparsePayload;
 use crate::sparse::select::{SelectPlan, Sent};
 use crate::sparse::settle::settle;
-use crate::sparse::values::{everything, is_more_than_all, own_halves, plain_values, refuse, rest};
-use crate::sparse::{ENTRIES, Entries, STATISTICS, Source, estimate};
-use crate::view::PayloadView;
+use crate::sparse::values::{everything, is_more_than_all, refuse, rest};
+use crate::sparse::{ENTRIES, Entries, Source};
 use crate::wire::ValueFormat;
 use crate::words::{little_endian, reserved, zeros};
 
@@ -41,14 +37,7 @@ impl Device {
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
         let _environment = FloatEnvironment::standard();
-        let gradient = gradient.into();
-        let plan = codec.plan(gradient.len(), gradient.dtype(), false)?;
-        let chosen = self.choose(&plan, gradient.into(), None)?;
-        let values = match own_halves(&plan, gradient, &chosen.indices)? {
-            Some(values) => values,
-            None => self.write_values(&plan, &chosen.bits, false, seed)?,
-        };
-        SparsePayload::seal(plan.header(chosen.indices.len()), chosen.indices, &values)
+        now(slices::sparse::encode(self.runner(), codec, gradient.into(), seed))
     }
 
     /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the
@@ -72,29 +61,10 @@ impl Device {
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
         let _environment = FloatEnvironment::standard();
-        let gradient = gradient.into();
-        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
-        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let source = Source { gradient, residual: Some(residual) };
-        if let Some(cpu) = self.as_cpu() {
-            let fed = self.encode_fed(&plan, source, None, seed)?;
-            // Nothing fails from here on.
-            if fed.is_finite(&plan, source) {
-                cpu.add_to(gradient, residual);
-                fed.leave_in(residual);
-            }
-            return Ok(fed.payload);
-        }
-        let mut next = zeros(plan.n, "a residual")?;
-        let fed = self.encode_fed(&plan, source, Some(&mut next), seed)?;
-        if fed.is_finite(&plan, source) {
-            fed.leave_in(&mut next);
-            residual.copy_from_slice(&next);
-        }
-        Ok(fed.payload)
+        now(slices::sparse::encode_with_feedback(self.runner(), codec, gradient.into(), residual, seed))
     }
 
-    /// As [`Device::encode_sparse_with_feedback`], with the new residual in `next`, whether it is finite or not. Where
+    /// As [`Device::encode_sparse_with_feedback`], with the new residual in `next`, whether it is finite or not. If
     /// this fails, that memory may hold anything.
     pub(crate) fn encode_sums(
         &self,
@@ -104,32 +74,23 @@ impl Device {
         next: &mut [f32],
         seed: Seed,
     ) -> Result<SparsePayload, Error> {
-        let plan = codec.plan(gradient.len(), gradient.dtype(), true)?;
-        Error::expect_len("residual", "elements", residual.len(), plan.n)?;
-        let source = Source { gradient, residual: Some(residual) };
-        let fed = self.encode_fed(&plan, source, Some(&mut *next), seed)?;
-        fed.leave_in(next);
-        Ok(fed.payload)
+        now(slices::sparse::encode_sums(self.runner(), codec, gradient, residual, next, seed))
     }
 
-    /// The payload of gradient + residual, and what it leaves. The sums are written as [`Device::select`] says.
-    fn encode_fed(
+    /// The values of entries as the plan sends them.
+    pub(crate) fn write_values<'b>(
         &self,
         plan: &SparsePlan,
-        source: Source<'_>,
-        sums: Option<&mut [f32]>,
+        bits: &'b [u32],
+        feedback: bool,
         seed: Seed,
-    ) -> Result<Fed, Error> {
-        // Whether the quantizer takes that many, before anything is read.
-        plan.quantizer(plan.most() as usize, true)?;
-        let Entries { indices, bits } = self.choose(plan, source, sums)?;
-        let values = self.write_values(plan, &bits, true, seed)?;
-        let payload = SparsePayload::seal(plan.header(indices.len()), indices, &values)?;
-        let decoded = match payload.header().values {
-            ValueFormat::Plain(_) => Vec::new(),
-            ValueFormat::Payload => self.sparse_values(&payload)?,
-        };
-        Ok(Fed { payload, bits, decoded })
+    ) -> Result<Cow<'b, [u8]>, Error> {
+        now(slices::sparse::write_values(self.runner(), plan, bits, feedback, seed))
+    }
+
+    /// The values of a payload's entries, as f32.
+    pub(crate) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
+        now(slices::sparse::values_of(self.runner(), payload))
     }
 
     /// The gradient that a sparse payload holds: zeros but for its entries.
@@ -143,7 +104,7 @@ impl Device {
         let _environment = FloatEnvironment::standard();
         // The length is the header's word, and may be 2^31 where there is no entry.
         let mut output = zeros(payload.header().n, "the decoded gradient")?;
-        self.scatter(payload, None, &mut output)?;
+        now(slices::sparse::scatter(self.runner(), payload, None, &mut output))?;
         Ok(output)
     }
 
@@ -155,7 +116,7 @@ impl Device {
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
-        self.scatter(payload, None, output)
+        now(slices::sparse::scatter(self.runner(), payload, None, output))
     }
 
     /// `output += weight * decode(payload)`. Entries that the payload does not hold are not touched.
@@ -165,7 +126,7 @@ impl Device {
     pub fn decode_sparse_add(&self, payload: &SparsePayload, weight: f32, output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         Error::expect_len("output", "elements", output.len(), payload.header().n)?;
-        self.scatter(payload, Some(weight), output)
+        now(slices::sparse::scatter(self.runner(), payload, Some(weight), output))
     }
 
     /// `output = weight * decode(payload)`: what [`Device::decode_sparse_sum`] makes of one payload.
@@ -279,7 +240,7 @@ impl Device {
         }
         plan.quantizer(indices.len().min(plan.most() as usize), true)?;
         let of_union = plan.of_union(&indices);
-        let chosen = self.select(&of_union, Gradient::F32(&sums).into(), None)?;
+        let chosen = now(slices::sparse::select(self.runner(), &of_union, Gradient::F32(&sums).into(), None))?;
         let mut kept = reserved(chosen.indices.len(), ENTRIES)?;
         kept.extend(chosen.indices.iter().map(|at| indices[*at as usize]));
         let values = self.write_values(&plan, &chosen.bits, true, seed)?;
@@ -324,160 +285,6 @@ impl Device {
         }
     }
 
-    /// The entries that are kept; the sums are written as [`Device::select`] says.
-    fn choose(&self, plan: &SparsePlan, source: Source<'_>, mut sums: Option<&mut [f32]>) -> Result<Entries, Error> {
-        let entries = match plan.sought {
-            Some(sought) => self.searched(plan, sought, source, sums.as_deref_mut())?,
-            None => self.select(plan, source, sums.as_deref_mut())?,
-        };
-        if is_more_than_all(plan, &entries) {
-            return everything(sums.map_or(source, |sums| Gradient::F32(sums).into()));
-        }
-        Ok(entries)
-    }
-
-    /// The entries that a search finds, as [`Device::choose`].
-    fn searched(
-        &self,
-        plan: &SparsePlan,
-        sought: Sought,
-        source: Source<'_>,
-        mut sums: Option<&mut [f32]>,
-    ) -> Result<Entries, Error> {
-        let plans = estimate::plans(sought, source.len(), source.gradient.dtype(), source.residual.is_some())?;
-        let partials = match sought {
-            // Entries are in the host's memory anyway.
-            Sought::PerSign(_) if self.as_cpu().is_some() => Vec::new(),
-            _ => self.partials(&plans, source)?,
-        };
-        let mut search = estimate::search(sought, plan.n, &partials);
-        let mut is_first = true;
-        while let Some(threshold) = search.next() {
-            let above = plan.above(threshold);
-            let (from, sums) = match &mut sums {
-                // Once they are written, they are what is selected from.
-                Some(sums) if !is_first => (Gradient::F32(sums).into(), None),
-                sums => (source, sums.as_deref_mut()),
-            };
-            // Entries cost the CPU no more than their number.
-            if search.counts() && self.as_cpu().is_none() {
-                search.count(self.count(&above, from, sums)?);
-            } else {
-                search.take(self.select(&above, from, sums)?);
-            }
-            is_first = false;
-        }
-        search.end()
-    }
-
-    /// Partial statistics of the source by each of these plans, whose tensor is one bucket.
-    fn partials(&self, plans: &[EncodePlan], source: Source<'_>) -> Result<Vec<Vec<u32>>, Error> {
-        let mut partials: Vec<Vec<u32>> = Vec::with_capacity(plans.len());
-        for bytes in plans.iter().map(EncodePlan::statistic_bytes) {
-            partials.push(zeros((bytes.end - bytes.start) / 4, STATISTICS)?);
-        }
-        let bytes = partials.iter_mut().map(|words| bytemuck::cast_slice_mut(words));
-        let work = Measures(plans);
-        let buffers = ScanBuffers {
-            gradient: source.gradient.into(),
-            residual: source.residual.map(HostSlice::floats),
-            workspace: HostSlice::parts_out(work.statistics().map(|range| range.start).zip(bytes).collect()),
-        };
-        self.run(work, buffers)?;
-        Ok(partials)
-    }
-
-    /// The entries that are kept. Of a source with a residual, gradient + residual is written to `sums`; but zero may
-    /// stand where an entry is kept that is sent as it is. Without `sums` it is written nowhere. If this fails, `sums`
-    /// may hold anything.
-    fn select(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<Entries, Error> {
-        // Where a threshold keeps so much that all is sent, the sums are needed as they are.
-        let exact = plan.is_exact() && !matches!(plan.select, Select::Above(_));
-        let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), exact);
-        self.select_by(&select, plan, source, sums)
-    }
-
-    /// As [`Device::select`], by a plan that says what a device takes off the residual, and when.
-    fn select_by(
-        &self,
-        select: &SelectPlan,
-        plan: &SparsePlan,
-        source: Source<'_>,
-        sums: Option<&mut [f32]>,
-    ) -> Result<Entries, Error> {
-        // What is not finite is largest. Where some of everything is kept, it is enough to look for it among what is,
-        // and the gradient is read once more only to tell where it is first.
-        let among_kept = plan.select.keeps_some_of_all();
-        if plan.guarded && !among_kept {
-            refuse(Cpu::first_not_finite(source))?;
-        }
-        let mut entries = Entries::default();
-        let table = little_endian(select.table());
-        let buffers = SiftBuffers {
-            source: source_buffers(source, sums, HostSlice::In(&table)),
-            indices: HostSlice::grown(&mut entries.indices),
-            values: HostSlice::grown(&mut entries.bits),
-        };
-        // SAFETY: the table is the plan's own.
-        unsafe { self.run_trusting(Sift { plan, select }, buffers)? };
-        if plan.guarded && among_kept && entries.bits.iter().any(|bits| !f32::from_bits(*bits).is_finite()) {
-            refuse(Cpu::first_not_finite(source))?;
-        }
-        Ok(entries)
-    }
-
-    /// How many elements reach the plan's threshold. Of a source with a residual, gradient + residual is written to
-    /// `sums`. Nothing is looked for that is not finite. If this fails, `sums` may hold anything.
-    fn count(&self, plan: &SparsePlan, source: Source<'_>, sums: Option<&mut [f32]>) -> Result<u64, Error> {
-        let select = SelectPlan::new(&plan.select, plan.n, source.gradient.dtype(), source.residual.is_some(), false);
-        let (table, mut count) = (little_endian(select.table()), [0u32]);
-        let workspace =
-            HostSlice::parts_both(vec![(0, &table)], vec![(select.total_at(), bytemuck::cast_slice_mut(&mut count))]);
-        let buffers = source_buffers(source, sums, workspace);
-        // SAFETY: the table is the plan's own.
-        unsafe { self.run_trusting(CountAbove { plan, select: &select }, buffers)? };
-        Ok(count[0].into())
-    }
-
-    pub(crate) fn write_values<'b>(
-        &self,
-        plan: &SparsePlan,
-        bits: &'b [u32],
-        feedback: bool,
-        seed: Seed,
-    ) -> Result<Cow<'b, [u8]>, Error> {
-        if let Some(values) = plain_values(plan.values, bits)? {
-            return Ok(values);
-        }
-        let mut values: Vec<f32> = reserved(bits.len(), ENTRIES)?;
-        values.extend(bits.iter().map(|b| f32::from_bits(*b)));
-        Ok(match plan.quantizer(values.len(), feedback)? {
-            Some(q) => self.encode_plan(&q, Gradient::F32(&values), &mut [], seed)?.into_bytes().into(),
-            None => Cow::default(),
-        })
-    }
-
-    /// The values of a payload's entries, as f32.
-    pub(crate) fn sparse_values(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
-        match payload.plain_values()? {
-            Some(values) => Ok(values),
-            None => self.decode(&PayloadView::from_bytes(payload.value_part())?),
-        }
-    }
-
-    /// Over zeros, or weighted onto what `output` holds.
-    fn scatter(&self, payload: &SparsePayload, weight: Option<f32>, output: &mut [f32]) -> Result<(), Error> {
-        let values = self.sparse_values(payload)?;
-        let work = Scatter { entries: values.len() as u64, elements: output.len() as u64, weight };
-        let buffers = ScatterBuffers {
-            indices: HostSlice::In(bytemuck::cast_slice(payload.indices())),
-            values: HostSlice::floats(&values),
-            output: if weight.is_some() { output.into() } else { HostSlice::floats_out(output) },
-        };
-        // SAFETY: the indices of a payload rise, and so none is there twice.
-        unsafe { self.run_trusting(work, buffers) }
-    }
-
     /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
     /// be: the same payloads, and the same residual.
     ///
@@ -519,7 +326,7 @@ impl Device {
         }));
         let mut sums = zeros(plan.n, "a residual")?;
         let source = Source { gradient, residual: Some(residual.sums()) };
-        let entries = match self.select_by(&select, &plan, source, Some(&mut sums)) {
+        let entries = match now(slices::sparse::select_by(self.runner(), &select, &plan, source, Some(&mut sums))) {
             // Which element is the first has to be told of the residual as it is.
             Err(Error::NotFinite { .. }) if residual.is_pending() => {
                 return self.encode_sparse_with_feedback(codec, gradient, residual.materialize(), seed);
@@ -576,17 +383,6 @@ impl Device {
     }
 }
 
-/// What entries are selected from, and where the sums go.
-fn source_buffers<'h>(
-    source: Source<'h>,
-    sums: Option<&'h mut [f32]>,
-    workspace: HostSlice<'h>,
-) -> SourceBuffers<HostSlice<'h>> {
-    let sums = sums.map(|sums| (0, sums));
-    let residual = source.residual.map(|residual| HostSlice::floats_apart(residual, sums));
-    SourceBuffers { gradient: source.gradient.into(), residual, workspace }
-}
-
 /// What entries, all that were sent, say of each of some parts.
 fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
     let of_part = |&(start, elements): &(u64, u64)| {
@@ -604,40 +400,3 @@ fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
 
 /// What the memory of two payloads' entries is for, in an error.
 const MERGED: &str = "the entries of both payloads";
-
-/// The payload of gradient + residual.
-struct Fed {
-    payload: SparsePayload,
-    /// The sums that were chosen.
-    bits: Vec<u32>,
-    /// The values that the payload decodes to, if they are quantized.
-    decoded: Vec<f32>,
-}
-
-impl Fed {
-    /// Whether gradient + residual is finite. A plan that refuses what is not has looked for it.
-    fn is_finite(&self, plan: &SparsePlan, source: Source<'_>) -> bool {
-        if plan.guarded {
-            return true;
-        }
-        // What is not finite is largest.
-        if plan.select.keeps_some_of_all() {
-            return self.bits.iter().all(|bits| f32::from_bits(*bits).is_finite());
-        }
-        Cpu::first_not_finite(source).is_none()
-    }
-
-    /// Leaves in the sums what was not sent of the entries.
-    fn leave_in(&self, sums: &mut [f32]) {
-        let entries = self.payload.indices().iter().zip(&self.bits).enumerate();
-        match self.payload.plain_value() {
-            Some(value) => {
-                entries.for_each(|(entry, (index, bits))| sums[*index as usize] = rest(*bits, value(entry)));
-            }
-            None => {
-                let sent = entries.zip(&self.decoded);
-                sent.for_each(|((_, (index, bits)), sent)| sums[*index as usize] = rest(*bits, *sent));
-            }
-        }
-    }
-}

@@ -303,9 +303,8 @@ impl<'h> HostMemory<'h> {
 
     /// The number at the beginning of what is read of a role; zero where that is not handed over.
     pub(crate) fn number(&mut self, role: Role) -> u64 {
-        let parts = self.take(role).map_or_else(Vec::new, |held| held.read);
-        let first = parts.first().filter(|(at, _)| *at == 0).and_then(|(_, bytes)| bytes.first_chunk());
-        first.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        let bytes = self.take(role).and_then(|held| held.into_read(std::iter::once(0..8)).ok()?.pop());
+        bytes.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Whether this crate hands over the memory of a role in parts, and throws it away where the work fails.

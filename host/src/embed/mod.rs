@@ -68,7 +68,7 @@ pub(crate) use self::rotation::{Cosine, Turn, TurnBuffers};
 #[cfg(feature = "wgpu")]
 pub(crate) use self::run::expect_found;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::run::{run, run_trusting};
+pub(crate) use self::run::run_trusting;
 pub(crate) use self::scatters::Scatters;
 pub(crate) use self::settle::TakeOff;
 pub(crate) use self::sift::{CountAbove, Sift, SiftBuffers, SourceBuffers};

@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use gradwire_kernels::params::mark;
 
-use super::ops::Ops;
-use super::{HostSlice, Piece, Read, Work, Written, run_trusting, sealed, word};
+use super::{HostSlice, Piece, Read, Work, Written, sealed, word};
 use crate::error::Error;
 use crate::gradient::{Dtype, Gradient};
 use crate::low_rank::LowRankState;
 use crate::low_rank::passes::LowRankPlan;
 use crate::plan::{Limits, Pass, ROLES, Role, Side, Sizes, Table, refuse_not_finite};
-use crate::words::{copied, little_endian, zeros};
+use crate::words::{little_endian, zeros};
 
 /// A phase, as data.
 pub(crate) struct Phase<'a> {
@@ -85,69 +84,6 @@ impl Phase<'_> {
             HostSlice::parts_both(read, written)
         }))
     }
-}
-
-/// Runs a phase.
-fn run_phase(on: &impl Ops, phase: &Phase<'_>, odd: Option<u64>) -> Result<Answers, Error> {
-    let mut answers = Vec::with_capacity(phase.reads.len());
-    let buffers = phase.buffers(&mut answers)?;
-    // SAFETY: a phase brings all that its passes read, table and factors.
-    unsafe { run_trusting(on, Stage { phase, odd }, buffers)? };
-    Ok(answers)
-}
-
-/// Makes the factor `known` of the state orthonormal as the step's own, forms gradient + residual, and writes the
-/// product as it is sent. Lengths and order were checked; the state is as it was whenever this fails.
-pub(crate) fn begin(
-    on: &impl Ops,
-    state: &mut LowRankState,
-    known: Side,
-    gradient: Gradient<'_>,
-    sent: &mut [f32],
-) -> Result<(), Error> {
-    state.reserve_work(gradient)?;
-    state.copy_aside();
-    let odd = state.refused_plain(gradient);
-    let mut input = copied(state.factors(known), "a factor")?;
-    let answers = match state.begin_phase(gradient, known, &input, &on.limits())? {
-        Some(phase) => run_phase(on, &phase, odd)?,
-        None => refusal(None, odd).map(|()| Vec::new())?,
-    };
-    // The step has factors of its own until it is finished.
-    state.start_work();
-    state.end_begin(&answers, &mut input, sent);
-    *state.work.factors(known) = input;
-    Ok(())
-}
-
-/// Takes the factor `known` that was all-reduced, makes it orthonormal, and writes the next product.
-pub(crate) fn advance(
-    on: &impl Ops,
-    state: &mut LowRankState,
-    known: Side,
-    reduced: &[f32],
-    sent: &mut [f32],
-) -> Result<(), Error> {
-    if let Some(phase) = state.advance_phase(reduced, known, &on.limits())? {
-        let answers = run_phase(on, &phase, None)?;
-        state.end_advance(&answers, known, sent);
-    }
-    Ok(())
-}
-
-/// Takes the last factor, and writes L R^T of each matrix.
-pub(crate) fn finish(
-    on: &impl Ops,
-    state: &mut LowRankState,
-    last: Side,
-    reduced: &[f32],
-    output: &mut [f32],
-) -> Result<(), Error> {
-    if let Some(phase) = state.finish_phase(reduced, last, &on.limits())? {
-        let answers = run_phase(on, &phase, None)?;
-        state.end_finish(&answers, last, output);
-    }
-    Ok(())
 }
 
 /// The verdict, of what a device found and of an element beside it: the first of both.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::ops::Ops;
-use super::{Checked, HostSlice, Piece, Work, sealed};
+use super::{HostSlice, Piece, Work, sealed};
 use crate::error::Error;
 use crate::plan::Role;
 use crate::session::room_for;
@@ -17,12 +17,6 @@ const SHORT: usize = 64 << 10;
 /// # Errors
 /// Those of the work; [`Error::Length`] and [`Error::Memory`] for memory that does not fit it; [`Error::Backend`] where
 /// the device fails. The host's memory is as it was whenever this fails.
-pub(crate) fn run<D: Ops, W: Checked>(device: &D, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
-    // SAFETY: the work takes nothing on trust.
-    unsafe { run_trusting(device, work, buffers) }
-}
-
-/// As [`run`], of any work.
 ///
 /// # Safety
 /// The caller guarantees that the memory holds what the work takes on trust.
@@ -35,6 +29,8 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
     let pieces: Vec<_> = work.pieces(buffers)?.into_iter().filter(|piece| piece.needed > 0).collect();
     pieces.iter().try_for_each(Piece::check)?;
     if passes.is_empty() {
+        drop(passes);
+        work.queued(sealed::Surface(()));
         return Ok(());
     }
     let rooms = pieces.iter().map(|piece| device.room(piece.needed)).collect::<Result<Vec<_>, _>>()?;

@@ -6,6 +6,7 @@ use super::{Piece, Work, residual, sealed};
 use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 use crate::sparse::selection::Selection;
+use crate::wire::MAX_ELEMENTS;
 
 /// The memory that a selection works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub struct Scan<'s>(pub &'s Selection);
 pub struct Settle<'s>(pub &'s Selection);
 
 /// A decode of kept entries onto a gradient: over zeros, or with a weight onto what is there.
+///
+/// [`Error::TooLong`] for more than 2^31 entries or elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter {
     /// How many entries.
@@ -155,10 +158,12 @@ impl Work for Scatter {
     type Buffers<B> = ScatterBuffers<B>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        self.check()?;
         Selection::scatter(self.entries, self.weight, self.elements, limits).map(Cow::Owned)
     }
 
     fn pieces<B>(&self, buffers: ScatterBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        self.check()?;
         // Over zeros it is filled with them first.
         let output = Piece::floats("output", buffers.output, self.elements, Role::Output);
         let output = if self.weight.is_none() { output.scratch(0, 4 * self.elements) } else { output.updated() };
@@ -169,6 +174,14 @@ impl Work for Scatter {
             Piece::floats("list of values", buffers.values, self.entries, Role::Values).read(),
             output,
         ])
+    }
+}
+
+impl Scatter {
+    /// Refuses lengths that no gradient has.
+    fn check(&self) -> Result<(), Error> {
+        let longest = self.entries.max(self.elements);
+        if longest > MAX_ELEMENTS { Err(Error::TooLong { got: longest }) } else { Ok(()) }
     }
 }
 

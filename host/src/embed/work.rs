@@ -40,7 +40,8 @@ pub trait Work: sealed::Sealed {
     /// What it asks of each piece of memory.
     ///
     /// # Errors
-    /// [`Error::Length`] or [`Error::NoResidual`] for a piece that is needed and left out.
+    /// [`Error::Length`] or [`Error::NoResidual`] for a piece that is needed and left out; those that the work's own
+    /// page has.
     fn pieces<B>(&self, buffers: Self::Buffers<B>) -> Result<Vec<Piece<B>>, Error>;
 }
 
@@ -131,7 +132,8 @@ pub struct Encode<'p> {
     pub seed: Seed,
 }
 
-/// A decode of one body, or of the sum of several, over or onto an output.
+/// A decode of one body, or of the sum of several, over or onto an output. A plan for no payloads is refused:
+/// [`Error::Setting`].
 #[derive(Clone, Copy, Debug)]
 pub struct Decode<'p> {
     /// How many bodies, and of what.
@@ -151,7 +153,7 @@ pub struct EncodeModel<'p> {
     pub seed: Seed,
 }
 
-/// A decode of many tensors' bodies: [`Decode`] for a [`ModelPlan`].
+/// A decode of many tensors' bodies: [`Decode`] for a [`ModelPlan`]. [`Error::Setting`] for no payloads.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeModel<'p> {
     /// Of what.
@@ -210,10 +212,12 @@ impl Work for Decode<'_> {
     type Buffers<B> = DecodeBuffers<B>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        refuse_none(self.plan.payloads())?;
         self.plan.of_bodies().passes(self.mode, limits).map(Cow::Owned)
     }
 
     fn pieces<B>(&self, buffers: DecodeBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        refuse_none(self.plan.payloads())?;
         let bodies = body("bodies", buffers.bodies, self.plan.header(), self.plan.payloads()).read();
         Ok(vec![bodies, output(buffers.output, self.plan.header().n, self.mode)])
     }
@@ -244,18 +248,28 @@ impl Work for DecodeModel<'_> {
     type Buffers<B> = WithTable<B, DecodeBuffers<B>>;
 
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error> {
+        refuse_none(self.payloads)?;
         check_count(self.payloads.into())?;
         let passes = self.plan.decode_passes(self.mode, self.payloads, [self.plan.body_bytes(); 2]);
         limits.check(&passes).map(|()| Cow::Owned(passes))
     }
 
     fn pieces<B>(&self, WithTable { table, buffers }: Self::Buffers<B>) -> Result<Vec<Piece<B>>, Error> {
+        refuse_none(self.payloads)?;
         let bytes = u64::from(self.payloads).saturating_mul(self.plan.body_bytes());
         let bodies = bodies("bodies", buffers.bodies, self.plan.codes_offset(), bytes).read();
         // What lies between tensors is left as it was.
         let output = output(buffers.output, self.plan.layout().elements(), self.mode).updated();
         Ok(vec![bodies, output, self.plan.table_piece(table)])
     }
+}
+
+/// Refuses to decode no payloads: their sum would be zeros on the CPU, and a GPU would leave the output as it was.
+fn refuse_none(payloads: u32) -> Result<(), Error> {
+    if payloads > 0 {
+        return Ok(());
+    }
+    Err(Error::Setting { what: "the number of payloads that are decoded", got: 0.0, allowed: "1 to 65536" })
 }
 
 impl ModelPlan {

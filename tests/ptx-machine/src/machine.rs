@@ -38,6 +38,8 @@ struct State {
     /// Identifiers and launches given out.
     numbers: u64,
     launches: u32,
+    /// Launches since the order of warps was begun anew.
+    ordered: u32,
     launched: Vec<Launched>,
     spare: Vec<Block>,
     faults: Vec<Fault>,
@@ -152,6 +154,11 @@ impl Machine {
         std::mem::take(&mut self.state().launched)
     }
 
+    /// Begins the order of warps anew, so that the next launches run in that of the first ones.
+    pub fn rewind(&self) {
+        self.state().ordered = 0;
+    }
+
     /// The faults since the last call, in their order.
     pub fn take_faults(&self) -> Vec<Fault> {
         std::mem::take(&mut self.state().faults)
@@ -245,6 +252,7 @@ impl State {
             return Err(error("launch", "INVALID_VALUE", format!("a block of {threads} threads")));
         }
         self.launches += 1;
+        self.ordered += 1;
         let launch = Launch {
             kernel,
             lines_before: *lines_before,
@@ -253,7 +261,7 @@ impl State {
             params: &params,
             global: &mut self.global,
             number: self.launches,
-            random: Random(seed ^ u64::from(self.launches) << 32),
+            random: Random(seed ^ u64::from(self.ordered) << 32),
             spare: &mut self.spare,
             counts: Counts::default(),
             counting,

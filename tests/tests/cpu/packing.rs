@@ -187,7 +187,9 @@ fn every_device_packs_and_unpacks_as_the_page_says() {
         } else {
             (&[0, 1, 255, 256, 257, 10_000, 70_001], 1 << 17)
         };
-        for (label, payload) in payloads(lengths, real) {
+        // Payloads of one length are next to each other, so that each part has some of every length.
+        let all = payloads(lengths, real).into_iter().enumerate();
+        for (_, (label, payload)) in all.filter(|(index, _)| Depth::of_tests().takes(*index, 3)) {
             check(device, &label, &payload);
         }
     }

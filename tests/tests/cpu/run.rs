@@ -112,18 +112,22 @@ fn a_models_table_adds_to_the_step_as_on_a_device() {
     let layout = Layout::from_shapes([&[300, 20][..], &[7], &[1, 513]]).expect("small");
     let plan = ModelPlan::new(&Qsgd::bits(4), &layout, Dtype::F32, &Limits::NONE).expect("valid");
     let gradient = &gradient()[..layout.elements() as usize];
-    let (mut table, mut body) = (plan.table(), vec![0; plan.body_bytes() as usize]);
+    let mut table = plan.table();
     table[..8].copy_from_slice(&5u64.to_le_bytes());
-    let buffers = EncodeBuffers {
-        gradient: Gradient::F32(gradient).into(),
-        residual: None,
-        body: HostSlice::Out(&mut body),
-        workspace: None,
-    };
-    let work = EncodeModel { plan: &plan, seed: SEED.step(2) };
-    Cpu::default().run(work, WithTable { table: HostSlice::In(&table), buffers }).expect("encodes");
     let expected = Device::cpu().encode_model(&plan, gradient, &mut [], SEED.step(7)).expect("a device encodes");
-    assert_eq!(plan.seal(&body).expect("a body"), expected);
+    let mut again = table.clone();
+    for table in [HostSlice::In(&table), HostSlice::InOut(&mut again)] {
+        let mut body = vec![0; plan.body_bytes() as usize];
+        let buffers = EncodeBuffers {
+            gradient: Gradient::F32(gradient).into(),
+            residual: None,
+            body: HostSlice::Out(&mut body),
+            workspace: None,
+        };
+        let work = EncodeModel { plan: &plan, seed: SEED.step(2) };
+        Cpu::default().run(work, WithTable { table, buffers }).expect("encodes");
+        assert_eq!(plan.seal(&body).expect("a body"), expected);
+    }
 
     // A model of empty tensors has bodies of no bytes, so that only the number of payloads can refuse them.
     let layout = Layout::from_shapes([&[0][..]; 2]).expect("empty");
@@ -133,4 +137,29 @@ fn a_models_table_adds_to_the_step_as_on_a_device() {
     let buffers = DecodeBuffers { bodies: HostSlice::In(&[]), output: HostSlice::InOut(&mut []) };
     let refused = Cpu::default().run(work, WithTable { table: HostSlice::In(&table), buffers });
     assert!(matches!(refused, Err(Error::Setting { .. })), "{refused:?}");
+}
+
+#[test]
+fn work_without_payloads_and_lengths_of_no_gradient_are_refused() {
+    let plan = plan();
+    for mode in [DecodeMode::Write, DecodeMode::Add(1.0), DecodeMode::Sum(1.0)] {
+        let (decode, mut output) = (DecodePlan::new(*plan.header(), 0), vec![7.0f32; N]);
+        let buffers = DecodeBuffers { bodies: HostSlice::In(&[]), output: HostSlice::from(&mut output[..]) };
+        let refused = Cpu::default().run(Decode { plan: &decode, mode }, buffers);
+        assert!(matches!(refused, Err(Error::Setting { got: 0.0, .. })), "{refused:?}");
+        assert!(output.iter().all(|value| *value == 7.0));
+    }
+    // Of the first two, four times as many bytes do not fit a u64.
+    for (entries, elements) in [(1 << 62, 4), (1, 1 << 62), ((1 << 31) + 1, 4)] {
+        let mut output = [7.0f32; 4];
+        let buffers = ScatterBuffers {
+            indices: HostSlice::In(&[]),
+            values: HostSlice::In(&[]),
+            output: HostSlice::from(&mut output[..]),
+        };
+        let work = Scatter { entries, elements, weight: Some(1.0) };
+        assert!(matches!(work.passes(&Limits::NONE), Err(Error::TooLong { .. })));
+        let refused = Cpu::default().run(work, buffers);
+        assert!(matches!(refused, Err(Error::TooLong { got }) if got == entries.max(elements)), "{refused:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use gradwire::plan::Limits;
 use gradwire::{CodecId, Dtype, Matrix, PowerSgd, Seed};
 use gradwire_tests::traffic::{self, Row};
-use gradwire_tests::{launches, low_rank, low_rank_models, low_rank_traffic, reads, selections, totals};
+use gradwire_tests::{Depth, launches, low_rank, low_rank_models, low_rank_traffic, reads, selections, totals};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -19,7 +19,13 @@ fn read(path: &str) -> String {
 #[test]
 fn kernels_cost_what_the_documentation_says() {
     let (rows, selections) = (kernels(), selections());
-    compare(&(traffic::table(rows) + &reads::table(selections)), read(traffic::PAGE).split(LAUNCHES).next());
+    let page = read(traffic::PAGE);
+    let part = page.split(LAUNCHES).next();
+    if whole() {
+        compare(&(traffic::table(rows) + &reads::table(selections)), part);
+    } else {
+        contained(&(traffic::table(rows) + &reads::table(selections)), part);
+    }
     near_the_floor(rows);
     explained(rows);
     read_once(selections);
@@ -33,7 +39,17 @@ fn kernels() -> &'static [Row] {
 
 fn selections() -> &'static [reads::Row] {
     static ROWS: OnceLock<Vec<reads::Row>> = OnceLock::new();
-    ROWS.get_or_init(|| reads::count().expect("no fault"))
+    ROWS.get_or_init(|| reads::count(&has_turn).expect("no fault"))
+}
+
+/// Whether a selection is counted, by its number. They take minutes, so that by default one of five has its turn.
+fn has_turn(row: usize) -> bool {
+    Depth::of_tests().takes(row, 5)
+}
+
+/// Whether every selection is counted.
+fn whole() -> bool {
+    Depth::of_tests().sweeps()
 }
 
 fn steps() -> &'static [low_rank_traffic::Row] {
@@ -46,9 +62,18 @@ fn steps() -> &'static [low_rank_traffic::Row] {
 fn operations_cost_what_the_documentation_says() {
     let all = totals::all(kernels(), selections(), steps());
     let page = read(traffic::PAGE);
-    compare(totals::table(&all).trim_start_matches(totals::HEADING), page.split(totals::HEADING).nth(1));
+    let (table, part) = (totals::table(&all), page.split(totals::HEADING).nth(1));
+    let table = table.trim_start_matches(totals::HEADING);
+    if whole() {
+        compare(table, part)
+    } else {
+        contained(table, part)
+    }
     let most = |codec: &str, op: &str, most: f64| {
         let found = all.iter().find(|p| p.codec == codec && p.op == op);
+        if found.is_none() && codec.starts_with("top-k") && !whole() {
+            return;
+        }
         let times = found.unwrap_or_else(|| panic!("{codec}, {op} is counted")).work.multiple();
         assert!((1.0..=most).contains(&times), "{codec}, {op}: {times} of its floor");
     };
@@ -139,6 +164,16 @@ const LAUNCHES: &str = "\n## Top-k: launches";
 /// Where the page's part about PowerSGD begins.
 const POWERSGD: &str = "\n## PowerSGD";
 
+/// Fails with the lines that the page does not have.
+fn contained(now: &str, page: Option<&str>) {
+    let page = page.unwrap_or_default();
+    let lines =
+        |of: &dyn Fn(&str) -> bool| page.lines().filter(|line| of(line)).flat_map(|line| [line, "\n"]).collect();
+    // With the page's other lines, only lines of `now` can differ.
+    let others: String = lines(&|line| !now.lines().any(|own| own == line));
+    compare(&(others + now), Some(page));
+}
+
 /// Fails with the lines that differ.
 fn compare(now: &str, then: Option<&str>) {
     let then = then.unwrap_or_default();
@@ -161,7 +196,8 @@ fn compare(now: &str, then: Option<&str>) {
 /// to be faster than to keep sums of them.
 fn read_once(rows: &[reads::Row]) {
     let promised = |row: &&reads::Row| row.n == reads::SIZES[0] && !row.misled;
-    assert_eq!(rows.iter().filter(promised).count(), reads::PROMISED.len() * reads::PARTS.len());
+    let wanted = (0..reads::PROMISED.len() * reads::PARTS.len()).filter(|row| has_turn(*row));
+    assert_eq!(rows.iter().filter(promised).count(), wanted.count());
     for row in rows {
         let most = match (promised(&row), row.part) {
             (true, part) if part <= 0.01 => 1.2,
@@ -172,8 +208,9 @@ fn read_once(rows: &[reads::Row]) {
     }
     // What misleads the sample costs a read, or the test does not mislead it.
     for (name, _) in selections::MISLEADING {
-        let row = rows.iter().find(|row| row.input == name && (row.part - 0.01).abs() < 1e-5).expect("it is counted");
-        assert!(row.reads() > 2.0, "{row:?}: {} reads", row.reads());
+        let row = rows.iter().find(|row| row.input == name && (row.part - 0.01).abs() < 1e-5);
+        assert!(row.is_some() || !whole(), "{name} is counted");
+        assert!(row.is_none_or(|row| row.reads() > 2.0), "{row:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 #[cfg(feature = "cuda")]
 use crate::training::faulty::Faulty;
 use crate::training::{
-    Failing, RUN, TEXTS, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles,
+    Failing, RUN, bits, gradient, mixed, of, resident as all, tensors, together, with_cosines, with_tiles,
 };
 use gradwire::embed::DeviceMemory;
 use gradwire::{BackendKind, Collective, Compressor, Device, Error, ExchangeError, Policy, ResidentCompressor};
@@ -146,11 +146,9 @@ macro_rules! on_each {
     };
 }
 
-/// Numbers of recipes: all of [`all`] in a whole sweep, else every `each`-th text from `first` on, and the compressors
-/// of several parts.
+/// Numbers of recipes: all of [`all`] in a whole sweep, else every `each`-th. The turn and `first` say which.
 fn chosen(each: usize, first: usize) -> impl Iterator<Item = usize> {
-    let each = if Depth::of_tests().sweeps() { 1 } else { each };
-    (0..TEXTS.len()).filter(move |index| index % each == first % each).chain(TEXTS.len()..all().len())
+    (0..all().len()).filter(move |index| Depth::of_tests().takes(index + first, each))
 }
 
 /// Gradients with odd values: large ones in each step, and in the second step one that is not finite, on one rank.
@@ -172,7 +170,7 @@ where
 {
     let device = Device::from(surface.clone());
     // Surfaces take turns.
-    for index in chosen(2, usize::from(device.kind() == BackendKind::Wgpu)) {
+    for index in chosen(3, usize::from(device.kind() == BackendKind::Wgpu)) {
         let name = format!("{:?}", all()[index].recipes());
         let factors = name.contains("factors: Some");
         // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.

@@ -236,6 +236,48 @@ fn work_on_the_hosts_memory_leaves_what_the_cpu_does() {
     assert_eq!(plan.seal(&body).expect("of that length"), expected);
 }
 
+/// Factors between the first and the last one have no passes if no tensor is compressed. The step goes on all the same.
+#[test]
+fn a_step_goes_on_over_work_that_has_no_passes() {
+    let Some(wgpu) = open() else { return };
+    let tensors = [Matrix::vector(9)];
+    let (codec, seed) = (PowerSgd::rank(2).iterations(2), Seed::new(1));
+    let mut steps = codec.resident(&tensors, Dtype::F32, seed).expect("valid");
+    let x = gradient(9);
+    let (mut memory, mut residual) = (steps.image(), vec![0.0f32; 9]);
+    memory.resize(steps.state_bytes() as usize, 0);
+    let (mut factors, mut output) = (vec![0u8; steps.factor_bytes() as usize], vec![0.0f32; 9]);
+    for call in 0..5 {
+        let buffers = LowRankBuffers {
+            gradient: (call == 0).then(|| Gradient::F32(&x).into()),
+            residual: HostSlice::from(&mut residual[..]),
+            state: HostSlice::InOut(&mut memory),
+            factors: if call == 0 { HostSlice::Out(&mut factors) } else { HostSlice::InOut(&mut factors) },
+            output: (call == 4).then(|| HostSlice::Out(bytemuck::cast_slice_mut(&mut output))),
+        };
+        match call {
+            0 => block_on(wgpu.run_async(BeginLowRank(&mut steps), buffers)).expect("it begins"),
+            4 => block_on(wgpu.run_async(FinishLowRank(&mut steps), buffers)).expect("it ends"),
+            _ => block_on(wgpu.run_async(AdvanceLowRank(&mut steps), buffers)).expect("it goes on"),
+        }
+    }
+    assert_eq!(bits(&output), bits(&x), "one worker's mean is its own");
+}
+
+/// There are no passes, and so nothing has written the verdict that a workspace holds.
+#[test]
+fn a_guarded_gradient_of_no_elements_is_encoded() {
+    let Some(wgpu) = open() else { return };
+    let plan = Qsgd::bits(4).non_finite(NonFinite::Error).plan(0, Dtype::F32).expect("valid");
+    let buffers = EncodeBuffers {
+        gradient: HostSlice::In(&[]),
+        residual: None,
+        body: HostSlice::Out(&mut []),
+        workspace: Some(HostSlice::Out(&mut [])),
+    };
+    block_on(wgpu.run_async(Encode { plan: &plan, seed: Seed::new(1) }, buffers)).expect("nothing is refused");
+}
+
 #[test]
 fn host_memory_that_does_not_fit_the_work_is_a_typed_error() {
     let Some(wgpu) = open() else { return };

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use gradwire_tests::Depth;
+
 use super::plan::Does;
 use super::stage::Stage;
+use crate::ptx::turn;
 
 /// Installs what a stage needs.
 pub(super) fn install(stage: &Stage, root: &Path, kept: &Path) -> Result<(), String> {
@@ -44,7 +47,7 @@ fn quoted(text: &str) -> String {
 /// In the repository, with stamps and downloads where they are kept.
 fn within<'c>(command: &'c mut Command, root: &Path, kept: &Path) -> &'c mut Command {
     let downloads = kept.join("downloads");
-    command.current_dir(root).env("GRADWIRE_CI_STAMPS", kept);
+    command.current_dir(root).env("GRADWIRE_CI_STAMPS", kept).env(Depth::TURN, turn(root));
     command.env("PIP_CACHE_DIR", downloads.join("pip")).env("npm_config_cache", downloads.join("npm"))
 }
 

@@ -145,16 +145,16 @@ pub(super) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "swiftshader",
-        what: "the WGPU suite on a second driver",
+        what: "the WGPU suite on a second driver: a third of the codecs, drawn",
         needs: &["lavapipe", "swiftshader"],
         // Each shader runs once in every path on the other driver. Inputs are swept on lavapipe.
         settings: &[ON_SWIFTSHADER, "GRADWIRE_REQUIRE=wgpu:SwiftShader", "GRADWIRE_DEPTH=quick"],
-        lines: &["cargo test --release --locked --workspace --test wgpu suite::"],
+        lines: &["GRADWIRE_SHARES=3 cargo test --release --locked --workspace --test wgpu suite::"],
+        whole: &["cargo test --release --locked --workspace --test wgpu suite::"],
         class: Class::Rotation {
             files: &[MANIFESTS, RUNNER, WGPU, PASSES, &["tests/src", "tests/tests/wgpu"]],
             tools: &[RUSTC, SWIFTSHADER],
         },
-        ..STAGE
     },
     Stage {
         name: "embed",
@@ -187,8 +187,12 @@ pub(super) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "examples",
-        what: "the examples in candle and burn, checked and not built: most of the work is the framework's",
+        what: "the example in candle or in burn, drawn; checked and not built: most of the work is the framework's",
         lines: &[
+            "[ $((GRADWIRE_TURN % 2)) = 0 ] && framework=candle || framework=burn",
+            "cargo check --quiet --locked --manifest-path examples/$framework/Cargo.toml --target-dir target/examples",
+        ],
+        whole: &[
             "cargo check --quiet --locked --manifest-path examples/candle/Cargo.toml --target-dir target/examples",
             "cargo check --quiet --locked --manifest-path examples/burn/Cargo.toml --target-dir target/examples",
         ],

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use gradwire_tests::Depth;
+
 use super::build::{COMMIT_HASH, TARGETS};
 use crate::repository::{git, hash};
 
@@ -59,6 +61,13 @@ pub(crate) fn drawn(root: &Path, of: usize) -> Option<usize> {
     let tree = git(root, &["rev-parse", "HEAD^{tree}"]).ok()?;
     let number = u32::from_str_radix(tree.get(..8)?, 16).ok()?;
     (number as usize).checked_rem(of)
+}
+
+/// The part of a test's sweep that has its turn: what the environment says, else what the tree of the commit draws.
+pub(crate) fn turn(root: &Path) -> String {
+    /// A multiple of every number of parts that a sweep has.
+    const TURNS: usize = 120;
+    std::env::var(Depth::TURN).unwrap_or_else(|_| drawn(root, TURNS).unwrap_or(0).to_string())
 }
 
 /// The names of the Rust files at or under a place.

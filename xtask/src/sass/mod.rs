@@ -53,13 +53,13 @@ pub(crate) struct Args {
     /// Fail where docs/sass.md is not what the code comes to.
     #[arg(long, conflicts_with_all = ["kernel", "target", "listing", "registers"])]
     check: bool,
-    /// A fifth of the operations, and of the families of kernels, which the tree of the commit draws.
+    /// An eighth of the operations, and of the families of kernels, which the tree of the commit draws.
     #[arg(long, requires = "check")]
     drawn: bool,
 }
 
 /// Into as many parts operations and families are dealt, of which [`Args::drawn`] runs one.
-const PARTS: usize = 5;
+const PARTS: usize = 8;
 
 /// The target whose replay is calibrated.
 const REPLAYED: u32 = 90;

@@ -10,13 +10,10 @@
 
 mod checked;
 mod compile;
-mod dense;
 mod device;
 mod embed;
-mod entropy;
 mod fail;
 mod loss;
-mod low_rank;
 mod memory;
 mod open;
 mod pipelines;
@@ -24,7 +21,6 @@ mod record;
 mod run;
 mod session;
 mod shared;
-mod sparse;
 mod staging;
 mod timing;
 

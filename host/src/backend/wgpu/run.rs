@@ -35,8 +35,11 @@ impl Wgpu {
     /// that is written and was handed over to be read, or the other way round; [`Error::NotFinite`] under that policy;
     /// [`Error::Backend`]. The host's memory is as it was whenever this fails, and where the future is dropped.
     pub async fn run_async<W: Work>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
-        let Submitted { passes, answers, copies, grown } =
-            self.contained("working", || self.submitted(&work, buffers)).await?;
+        let submitted = self.contained("working", || self.submitted(&work, buffers)).await?;
+        let Some(Submitted { passes, answers, copies, grown }) = submitted else {
+            work.queued(sealed::Surface(()));
+            return Ok(());
+        };
         let mut said = Vec::with_capacity(answers.len());
         for answer in answers {
             said.push(self.read(answer).await?);
@@ -61,11 +64,18 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Submits work with the copies of what it writes.
-    fn submitted<'h, W: Work>(&self, work: &W, buffers: W::Buffers<HostSlice<'h>>) -> Result<Submitted<'h>, Error> {
+    /// Submits work with the copies of what it writes; none where there is nothing to do.
+    fn submitted<'h, W: Work>(
+        &self,
+        work: &W,
+        buffers: W::Buffers<HostSlice<'h>>,
+    ) -> Result<Option<Submitted<'h>>, Error> {
         let passes = work.passes(&self.limits())?;
         let pieces: Vec<_> = work.pieces(buffers)?.into_iter().filter(|piece| piece.needed > 0).collect();
         pieces.iter().try_for_each(Piece::check)?;
+        if passes.is_empty() {
+            return Ok(None);
+        }
         let rooms = pieces.iter().map(|piece| self.uploaded(piece)).collect::<Result<Vec<_>, _>>()?;
         let mut encoder = self.encoder();
         let mut slices = Vec::with_capacity(pieces.len());
@@ -96,7 +106,7 @@ impl Wgpu {
             copies.push((to, self.copied(&mut encoder, room, first, end - first)?));
         }
         self.submit(encoder);
-        Ok(Submitted { passes: passes.into_owned(), answers, copies, grown })
+        Ok(Some(Submitted { passes: passes.into_owned(), answers, copies, grown }))
     }
 
     /// Submits a copy of the first bytes of a buffer.
