@@ -18,7 +18,7 @@ fn codecs(c: &mut Criterion) {
             b.iter(|| device.decode_add(&payload, 0.5, &mut sum));
         });
     }
-    // Elias codes pay behind the L2 norm, where most levels are small.
+    // Elias codes pay after the L2 norm, where most levels are small.
     for bits in [2, 4, 8] {
         let Ok(payload) = device.encode(&Qsgd::bits(bits).l2(), &gradient, seed) else { continue };
         group.bench_function(format!("QSGD {bits} bit, 512, L2, pack as Elias codes"), |b| {

@@ -24,7 +24,7 @@ use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeE
 ///   a NaN, all know of it, and what is queued goes on. Behind any other failure the group is dropped, since the ranks
 ///   may differ in what they have exchanged; every further exchange says that this rank has left.
 /// - **End**: [`close`](Self::close) gives back the group and the compressors. A `Background` that is dropped without
-///   it does not wait: an exchange under way goes on, those behind it are left out, and then the group is dropped.
+///   it does not wait: an exchange under way goes on, those after it are left out, and then the group is dropped.
 /// - **Devices**: any that a [`Device`] stands for. On the CPU the exchange shares rayon's threads with the caller.
 ///
 /// # Example
@@ -55,7 +55,7 @@ use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeE
 /// ```
 pub struct Background<C> {
     parts: Vec<Part>,
-    /// None where the thread is to end.
+    /// None if the thread is to end.
     orders: Option<Sender<Order>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<Option<C>>>,
@@ -119,7 +119,7 @@ impl<C: Collective + Send + 'static> Background<C> {
                 if result.as_ref().is_err_and(|error| !known(error)) {
                     group = None;
                 }
-                // Nobody waits for what comes behind where nobody waits for this.
+                // Nobody waits for what comes after where nobody waits for this.
                 if answers.send(Done { part, compressor, gradient, result }).is_err() {
                     break;
                 }
@@ -211,7 +211,7 @@ impl<C: Collective + Send + 'static> Background<C> {
     /// # Errors
     ///
     /// [`BackgroundError::UnderWay`] where a part is not finished: nothing has changed. [`BackgroundError::Ended`]
-    /// where the group was dropped behind a failure, or the thread was closed before.
+    /// where the group was dropped after a failure, or the thread was closed before.
     pub fn close(&mut self) -> Result<(C, Vec<Compressor>), BackgroundError> {
         if let Some(part) = self.parts.iter().position(|part| !matches!(part, Part::Idle(_))) {
             return Err(BackgroundError::UnderWay { part });

@@ -12,7 +12,7 @@ const SIZES: [usize; 4] = [1 << 8, 1 << 12, 1 << 15, 1 << 17];
 const REPETITIONS: usize = 5;
 /// How often the link is measured until a line fits.
 const ATTEMPTS: usize = 3;
-/// Steps by which the codec is measured, behind two that do not count.
+/// Steps by which the codec is measured, after two that do not count.
 const STEPS: usize = 5;
 /// What the engines have: a gather is always there.
 const ENGINE: [Algorithm; 3] = [Algorithm::Ring, Algorithm::TwoPhase, Algorithm::MergeTree];
@@ -149,7 +149,7 @@ impl Answer {
 /// What rank 0 has measured by itself.
 struct Measured {
     elements: u64,
-    /// None where the recipe compresses nothing.
+    /// None if the recipe compresses nothing.
     codec: Option<CodecCost>,
 }
 

@@ -144,7 +144,7 @@ impl<C: Collective> Keyed<C> {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Forged`] where a rank has another key; else those of an all-gather.
+    /// [`CollectiveError::Forged`] if a rank has another key; else those of an all-gather.
     pub fn new(mut group: C, key: &Key) -> Result<Self, CollectiveError> {
         let (rank, ranks) = (group.rank(), group.ranks());
         let of_key = mac(&key.0);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The link of each rank of [`Threads::throttled`](crate::Threads::throttled): what a rank sends leaves at this rate,
-/// one message behind the other, and arrives this much later.
+/// one message after another, and arrives this much later.
 ///
 /// It is a token bucket without depth: nothing leaves faster, however long the rank was silent before. Only sending is
 /// throttled. So a rank to which several send at once receives from all of them, as behind a switch with a faster port.

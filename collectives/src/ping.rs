@@ -14,7 +14,7 @@ pub struct Ping {
 }
 
 impl Ping {
-    /// The middle of all repetitions, or the mean of the two in the middle; 0 where there are none.
+    /// The middle of all repetitions, or the mean of the two in the middle; 0 if there are none.
     pub fn median(&self) -> f64 {
         let mut sorted = self.seconds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Ping {
     }
 }
 
-/// Measures messages of these sizes between the ranks 0 and 1 of a group, each so often, behind one that does not
+/// Measures messages of these sizes between the ranks 0 and 1 of a group, each so often, after one that does not
 /// count.
 ///
 /// Every rank calls this with the same sizes and repetitions, and gets the same numbers. Both ranks send at once, as in

@@ -100,7 +100,7 @@ impl<C: Collective + Send + 'static> Together<C> {
         for (part, _) in started {
             match self.work.finish(part, &mut self.copies[part]) {
                 Ok(()) => made.push(part),
-                // What failed behind it failed because of it.
+                // What failed after it failed because of it.
                 Err(error) => first = first.or(Some(error)),
             }
         }

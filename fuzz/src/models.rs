@@ -93,7 +93,7 @@ pub struct Honest {
     pub script: Vec<Vec<u8>>,
     /// The bits of the mean.
     pub mean: Vec<u32>,
-    /// The state behind it.
+    /// The state after it.
     pub behind: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ const RAW: u8 = 0xf0;
 ///
 /// # Panics
 /// Where a compressor changed by what it refused; where what it took up is written and read as something else; where a
-/// step fails behind it and changes something; where reading holds more memory than the states bear out.
+/// step fails after it and changes something; where reading holds more memory than the states bear out.
 pub fn states(bytes: &[u8]) -> Result<(), Error> {
     let mut choices = Choices(bytes);
     let model = usize::from(choices.byte()) % MODELS.len();

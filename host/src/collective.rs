@@ -268,7 +268,7 @@ pub enum CollectiveError {
     Engine {
         /// Which engine.
         engine: &'static str,
-        /// The code that its library gave, where it gave one.
+        /// The code that its library gave, if it gave one.
         code: Option<i32>,
         /// What failed, and what to do.
         reason: String,

@@ -31,7 +31,7 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 #[must_use = "the environment ends when this is dropped"]
 pub struct FloatEnvironment {
-    /// The register as the caller had it, where it was written.
+    /// The register as the caller had it, if it was written.
     before: Option<register::Word>,
     /// The register is a thread's own, so this must not go to another one.
     of_thread: PhantomData<*const ()>,
@@ -59,7 +59,7 @@ impl FloatEnvironment {
     /// ```
     #[inline]
     pub fn within<R>(work: impl FnOnce() -> R) -> R {
-        // What the closure took with it is known only behind the first barrier, and its result has to be known before
+        // What the closure took with it is known only after the first barrier, and its result has to be known before
         // the second: no operation is moved out from between.
         let environment = Self::standard();
         let result = std::hint::black_box(std::hint::black_box(work)());

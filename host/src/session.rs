@@ -22,7 +22,7 @@ pub trait Session {
     /// Copies bytes into a buffer, from `offset` on.
     ///
     /// # Errors
-    /// [`Error::Length`] where they do not fit; [`Error::Backend`] where the device fails.
+    /// [`Error::Length`] if they do not fit; [`Error::Backend`] if the device fails.
     fn write(&mut self, role: Role, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
     /// Copies bytes out of a buffer, from `offset` on, after all that was run.
@@ -36,9 +36,9 @@ pub trait Session {
     ///
     /// # Errors
     /// [`Error::Trusting`] for a pass that takes on trust what it finds in memory ([`Pass::is_trusting`]);
-    /// [`Error::Backend`] where the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those
-    /// planned by the [limits](crate::plan::Limits) of another device; [`Error::Length`] where they are for larger
-    /// buffers; [`Error::Memory`] where they were moved by other than multiples of 256 bytes.
+    /// [`Error::Backend`] if the device fails; [`Error::Unavailable`] for passes that it cannot run, such as those
+    /// planned by the [limits](crate::plan::Limits) of another device; [`Error::Length`] if they are for larger
+    /// buffers; [`Error::Memory`] if they were moved by other than multiples of 256 bytes.
     fn run(&mut self, passes: &[Pass]) -> Result<(), Error> {
         refuse_trusting(passes)?;
         // SAFETY: none of the passes takes anything on trust.

@@ -20,7 +20,7 @@ pub struct Transfer {
 /// Ranks that work together in device memory: operations that are queued on a CUDA stream of the caller's.
 ///
 /// A method of this trait queues an operation and returns. What was queued on the stream before is done first, and what
-/// is queued later runs behind it, so that encode, exchange and decode are one queue without a wait.
+/// is queued later runs after it, so that encode, exchange and decode are one queue without a wait.
 ///
 /// # Contract
 ///
@@ -28,7 +28,7 @@ pub struct Transfer {
 ///   [`queue_transfers`](Self::queue_transfers) counts only for the ranks that it names. Sizes that differ may hang, or
 ///   damage what is received.
 /// - A method may wait for other ranks in the first operations of a group alone, where the engine connects them.
-/// - What fails behind the queueing is told by [`check`](Self::check) and [`wait`](Self::wait), or by a later call.
+/// - What fails after the queueing is told by [`check`](Self::check) and [`wait`](Self::wait), or by a later call.
 ///   Then outputs hold anything, and every later call fails with the same error. Make a new group.
 ///
 /// # Safety
@@ -52,7 +52,7 @@ pub trait StreamCollective {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Engine`] where the engine refuses, or has failed before.
+    /// [`CollectiveError::Engine`] if the engine refuses, or has failed before.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ pub trait StreamCollective {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Rank`] where a peer is not in the group, or is this rank; else as
+    /// [`CollectiveError::Rank`] if a peer is not in the group, or is this rank; else as
     /// [`queue_all_gather`](Self::queue_all_gather).
     ///
     /// # Safety
@@ -126,7 +126,7 @@ pub trait StreamCollective {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Stalled`] behind the deadline, [`CollectiveError::Engine`] where an operation failed.
+    /// [`CollectiveError::Stalled`] after the deadline, [`CollectiveError::Engine`] if an operation failed.
     ///
     /// # Safety
     ///

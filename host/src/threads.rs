@@ -82,7 +82,7 @@ impl<I: IndexedParallelIterator> Parallel<I> {
         Parallel(self.0.enumerate())
     }
 
-    /// At least so many items to a piece.
+    /// At least `items` items to a piece.
     pub(crate) fn with_min_len(self, items: usize) -> Parallel<MinLen<I>> {
         Parallel(self.0.with_min_len(items))
     }
@@ -152,7 +152,7 @@ mod forked {
     impl Forked {
         fn new(process: u32) -> Self {
             let builder = || ThreadPoolBuilder::new().start_handler(|_| IS_OF_POOL.set(true));
-            // If so many threads cannot be had, one may do.
+            // If that many threads cannot be had, one may do.
             let pool = builder().build().or_else(|_| builder().num_threads(1).build());
             let pool = pool.expect("a forked process can start a thread, as rayon expects of every process");
             Self { process, pool, next: OnceLock::new() }

@@ -53,7 +53,7 @@ pub(crate) fn copied<T: Copy>(of: &[T], what: &str) -> Result<Vec<T>, Error> {
     Ok(copied)
 }
 
-/// Memory for so many that cannot be had.
+/// Memory for `count` values that cannot be had.
 pub(crate) fn no_memory<T>(count: u64, what: &str) -> Error {
     Error::no_memory(what, (size_of::<T>() as u64).saturating_mul(count))
 }

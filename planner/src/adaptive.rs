@@ -33,7 +33,7 @@ pub struct Adaptive {
 
 impl Adaptive {
     /// For each layer, the most entries whose selection and exchange take no longer than the backward pass of the layer
-    /// behind it in order of readiness, by the rule of Shi et al. 2019 (LAGS): the least ratio that hides,
+    /// after it in order of readiness, by the rule of Shi et al. 2019 (LAGS): the least ratio that hides,
     /// and at most [`most_ratio`](Self::most_ratio). The layer that is ready last has nothing to hide behind.
     ///
     /// The number is exact: one entry more would not hide.

@@ -65,7 +65,7 @@ impl CodecCost {
     ///
     /// # Errors
     ///
-    /// No such JSON; a rate or ratio that is zero, negative or no number. A row has its index in the place of a
+    /// No such JSON; a rate or ratio that is zero, negative or no number. A row has its index in place of a
     /// layer's.
     pub fn from_bench(text: &str) -> Result<Vec<Self>, PlanError> {
         let report: Report = serde_json::from_str(text).map_err(|error| PlanError::Json {

@@ -11,7 +11,7 @@ use crate::ways::{recipe, ways};
 /// A way for a gradient to become the mean over all ranks, and what it takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Way {
-    /// The text of the recipe, with `+twophase` or `+gtopk` behind it where that is the algorithm; `none` without a
+    /// The text of the recipe, with `+twophase` or `+gtopk` after it where that is the algorithm; `none` without a
     /// codec.
     pub recipe: String,
     /// How its payloads travel.

@@ -93,7 +93,7 @@ impl Schedule {
 }
 
 impl Graph {
-    /// Adds a task behind those that its resource has, and returns its number.
+    /// Adds a task after those that its resource has, and returns its number.
     pub fn add(&mut self, name: &str, kind: Kind, resource: Resource, seconds: f64, after: &[usize]) -> usize {
         self.push(Task { name: name.to_owned(), kind, resource, seconds, after: after.to_vec() })
     }
@@ -123,7 +123,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// A circle, by names; it may lead through the order of a resource, where a task waits for one behind it. A task
+    /// A circle, by names; it may lead through the order of a resource, where a task waits for one after it. A task
     /// that waits for a number which is not there. A time that is negative, NaN or infinite.
     pub fn schedule(&self) -> Result<Schedule, PlanError> {
         let waits = self.waits()?;
@@ -150,7 +150,7 @@ impl Graph {
         Ok(waits)
     }
 
-    /// The tasks in an order in which each stands behind all that it waits for.
+    /// The tasks in an order in which each follows all that it waits for.
     fn order(&self, waits: &[Vec<usize>]) -> Result<Vec<usize>, PlanError> {
         let mut missing: Vec<usize> = waits.iter().map(Vec::len).collect();
         let mut followers = vec![Vec::new(); waits.len()];

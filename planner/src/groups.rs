@@ -33,7 +33,7 @@ impl Groups {
         Self { lengths: vec![1; layers] }
     }
 
-    /// One group, which is exchanged behind the backward pass.
+    /// One group, which is exchanged after the backward pass.
     pub fn single(layers: usize) -> Self {
         Self { lengths: if layers == 0 { Vec::new() } else { vec![layers] } }
     }

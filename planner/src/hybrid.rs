@@ -11,7 +11,7 @@ pub struct Scaling {
     pub workers: u32,
     /// Scaling efficiency: samples per second over those of one worker, over the number of workers.
     pub efficiency: f64,
-    /// Epochs until the accuracy wanted is reached: statistical efficiency. `None` where it is not reached.
+    /// Epochs until the accuracy wanted is reached: statistical efficiency. `None` if it is not reached.
     pub epochs: Option<f64>,
 }
 

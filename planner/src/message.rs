@@ -27,7 +27,7 @@ pub struct Message {
     /// The tensors, in order of readiness.
     pub tensors: Vec<Sent>,
     /// The text of a recipe, `none` without a codec. It is the name of the [`CodecCost`](crate::CodecCost), with
-    /// `+twophase` behind it where that is the algorithm.
+    /// `+twophase` after it where that is the algorithm.
     pub recipe: String,
 }
 

@@ -49,7 +49,7 @@ pub struct Pipeline<'p> {
     routes: Vec<Route>,
 }
 
-/// When the three resources are free behind the first layers, and how it came to that.
+/// When the three resources are free after the first layers, and how it came to that.
 #[derive(Clone, Copy, Debug)]
 struct State {
     computed: f64,
@@ -268,7 +268,7 @@ impl<'p> Pipeline<'p> {
 /// States per layer of the search that finds a plan to compare with.
 const NARROW: usize = 16;
 
-/// What any plan needs at least behind the first `j` layers, for each `j`.
+/// What any plan needs at least after the first `j` layers, for each `j`.
 #[derive(Debug)]
 struct Bounds {
     /// Seconds of the backward passes.
@@ -315,7 +315,7 @@ impl Bounds {
         Self { backward, most, next, exchange, last }
     }
 
-    /// The earliest end that any plan reaches from this state behind the first `end` layers.
+    /// The earliest end that any plan reaches from this state after the first `end` layers.
     fn least(&self, state: &State, end: usize) -> f64 {
         if end + 1 == self.backward.len() {
             return state.decoded;

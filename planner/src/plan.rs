@@ -214,7 +214,7 @@ impl Question<'_> {
 impl fmt::Display for Plan {
     /// The table of choices, in milliseconds, and the verdict.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Two spaces behind the longest name.
+        // Two spaces after the longest name.
         let name = self.rows.iter().map(|row| row.codec.chars().count() + 2).fold(28, usize::max);
         writeln!(f, "{:<name$}{:<20}{:>12}{:>12}{:>12}", "codec", "algorithm", "wait-free", "single", "merged")?;
         for row in &self.rows {

@@ -19,7 +19,7 @@ pub enum Rule {
 }
 
 /// The model of Shi et al. (2020), "Communication-efficient distributed deep learning with merged gradient
-/// sparsification on GPUs" (OMGS): a group's sparsification delays the backward pass of the layers behind it.
+/// sparsification on GPUs" (OMGS): a group's sparsification delays the backward pass of the layers after it.
 ///
 /// It is a [`Pipeline`] of one route. A larger group starts fewer collectives and sorts less often, or more, if sorting
 /// costs more than in proportion; and its exchange begins later.

@@ -23,7 +23,7 @@ struct Event<'t> {
     number: usize,
 }
 
-/// A gradient of one iteration: when it was ready behind the one before, in seconds, and its sides.
+/// A gradient of one iteration: when it was ready after the one before, in seconds, and its sides.
 struct Gradient {
     after: f64,
     sides: Vec<u64>,

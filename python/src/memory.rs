@@ -48,7 +48,7 @@ enum Lender {
     Capsule { _held: Py<PyAny> },
 }
 
-/// Elements that lie one behind the other in somebody's memory.
+/// Elements that lie one after another in somebody's memory.
 pub struct View {
     data: *mut c_void,
     elements: usize,
@@ -227,7 +227,7 @@ impl Tensor {
         let device = object.call_method0("__dlpack_device__").map_err(unreadable)?.extract::<(i32, i32)>()?;
         let asked = PyDict::new(py);
         if device.0 == ON_CUDA {
-            // The work is queued on the caller's stream, behind what made the tensor: nothing has to wait.
+            // The work is queued on the caller's stream, after what made the tensor: nothing has to wait.
             asked.set_item("stream", -1)?;
         }
         let capsule = object.call_method("__dlpack__", (), Some(&asked)).map_err(unreadable)?;
@@ -245,7 +245,7 @@ impl Tensor {
             }
         };
         let sides = usize::try_from(tensor.ndim).unwrap_or(0);
-        // SAFETY: DLPack gives as many sides as `ndim` says; of strides as many, or none for rows one behind the other.
+        // SAFETY: DLPack gives as many sides as `ndim` says; of strides as many, or none for rows one after another.
         let (shape, strides) = unsafe { (numbers(tensor.shape, sides), numbers(tensor.strides, sides)) };
         let elements = shape.iter().try_fold(1usize, |product, side| product.checked_mul(usize::try_from(*side).ok()?));
         let Some(elements) = elements else { return Err(strided(what)) };

@@ -58,7 +58,7 @@ impl Caller {
         self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
-    /// Writes a buffer's first bytes, and up to three zeros behind them.
+    /// Writes a buffer's first bytes, and up to three zeros after them.
     pub fn write(&self, buffer: &wgpu::Buffer, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         bytes.resize(bytes.len().next_multiple_of(4), 0);

@@ -18,7 +18,7 @@ pub enum Load {
     Image,
 }
 
-/// Tells what becomes of a call: none where the driver behind does it.
+/// Tells what becomes of a call: none if the driver behind does it.
 type Verdict = Box<dyn FnMut(&Load, &str) -> Option<DriverError> + Send>;
 
 /// See the module.

@@ -133,7 +133,7 @@ pub const U: f64 = 1.0 / (1u64 << 24) as f64;
 /// the product of what is small of both, 2^-22 again.
 pub const SPLIT: f64 = 12.0 * U;
 /// What a tensor core's addition of eight products is off by: its nine numbers are aligned to the largest and cut two
-/// bits behind binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say
+/// bits after binary32's last, each by a quarter of 2 U at most, and the sum is cut to binary32. The ISA does not say
 /// so: it is the premise.
 pub const ADDED: f64 = 7.0 * U;
 

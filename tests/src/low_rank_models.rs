@@ -43,7 +43,7 @@ pub struct Row {
     pub instructions: f64,
     /// Launches on CUDA.
     pub launches: usize,
-    /// Launches through wgpu on Vulkan, and within what every WebGPU has; `None` where that is not enough.
+    /// Launches through wgpu on Vulkan, and within what every WebGPU has; `None` if that is not enough.
     pub launches_wgpu: [Option<usize>; WGPU.len()],
 }
 
@@ -79,7 +79,7 @@ pub fn launched(tensors: &[Matrix]) -> Result<Vec<Launched>, Error> {
     Ok(machine.take_launched())
 }
 
-/// Launches of a step within these limits; `None` where they are too small.
+/// Launches of a step within these limits; `None` if they are too small.
 ///
 /// # Errors
 /// As [`PowerSgd::resident`].

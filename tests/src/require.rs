@@ -47,7 +47,7 @@ pub enum Unmet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Item {
     kind: BackendKind,
-    /// A part of the device's name; empty where any device will do.
+    /// A part of the device's name; empty if any device will do.
     part: String,
 }
 

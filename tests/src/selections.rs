@@ -329,7 +329,7 @@ pub const MISLEADING: [Fill; 11] = [
 ];
 
 /// One of three neighbouring values: one element in a thousand is above the last kept value, which one in a hundred
-/// has, and nearly all that are behind 15 of 16 parts.
+/// has, and nearly all that are after 15 of 16 parts.
 fn rare_at_first(i: usize, n: usize) -> f32 {
     let above = match i.wrapping_mul(2_654_435_761) >> 7 {
         h if h % 1009 == 0 => 2,

@@ -160,7 +160,7 @@ fn of_operation(driver: &Driver, kind: BackendKind, operation: &Operation, every
 /// A driver whose calls can fail, or what stands for one.
 struct Driver {
     what: &'static str,
-    /// None where this program's allocator refuses.
+    /// None if this program's allocator refuses.
     library: Option<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
 }

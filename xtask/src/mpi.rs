@@ -134,7 +134,7 @@ fn agree(mpi: &Mpi, program: &Path, ranks: u32, expected: &[String], largest: &s
     Ok(())
 }
 
-/// Each rank says what it got. How the launcher ends behind that is its own business.
+/// Each rank says what it got. How the launcher ends after that is its own business.
 fn faults(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let program = program.to_string_lossy();
     for case in ["late", "mismatch", "left", "killed"] {
@@ -169,7 +169,7 @@ const PLAN: &str = r#"{"messages": [
 ]}"#;
 
 /// A training whose messages go while backpropagation goes on ends with the accuracy, loss and bytes of one on threads
-/// where they go behind it.
+/// where they go after it.
 fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let folder = root().join("target/mpi");
     let plan = folder.join("plan.json");

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// `backward`. Times are in seconds.
     #[arg(long, required_unless_present = "trace", conflicts_with = "trace")]
     profile: Option<PathBuf>,
-    /// What torch's profiler has recorded of some iterations, with shapes, in the place of a profile.
+    /// What torch's profiler has recorded of some iterations, with shapes, in place of a profile.
     #[arg(long)]
     trace: Option<PathBuf>,
     /// 1GbE, 10GbE, 25GbE or InfiniBand, or a link's seconds per message and per byte: `3e-5,8e-10`.

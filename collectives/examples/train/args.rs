@@ -35,11 +35,11 @@ pub(crate) struct Args {
     /// A recipe such as topk:0.01+ef, or several with spaces between them; may be given more than once.
     #[arg(long, num_args = 1.., default_values = CODECS)]
     codec: Vec<String>,
-    /// All of GRACE's methods that recipes name, in one chart beside none, in the place of codecs. All train at one --rate,
+    /// All of GRACE's methods that recipes name, in one chart beside none, in place of codecs. All train at one --rate,
     /// and a method that sends signs alone, signsgd and signum, wants a rate some 100 times smaller than the others.
     #[arg(long, conflicts_with_all = ["codec", "plan"])]
     all: bool,
-    /// A plan that cargo xtask plan --write has written, in the place of codecs: which tensors share a message, and by
+    /// A plan that cargo xtask plan --write has written, in place of codecs: which tensors share a message, and by
     /// which recipe. The profile's layers are called 0.weight, 0.bias and so on.
     #[arg(long, conflicts_with = "codec")]
     pub(crate) plan: Option<PathBuf>,

@@ -144,7 +144,7 @@ fn put(bytes: &mut Vec<u8>, list: &[u8]) {
     bytes.extend(list);
 }
 
-/// What [`put`] has put one behind the other.
+/// What [`put`] has put one after another.
 fn lists(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {

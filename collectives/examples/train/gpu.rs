@@ -129,7 +129,7 @@ impl Memory {
         Ok(DeviceSlice::new(self.at.0, self.bytes))
     }
 
-    /// Gets what is there, behind the work.
+    /// Gets what is there, after the work.
     fn get(&mut self, gradient: &mut [f32]) -> Result<(), Error> {
         // SAFETY: the memory is as long as what was put there, and nothing else uses it.
         unsafe { self.driver.copy_out(bytemuck::cast_slice_mut(gradient), self.at, StreamId::OWN) }.map_err(failed)?;

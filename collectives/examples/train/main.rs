@@ -194,7 +194,7 @@ struct Shared {
 }
 
 /// The last line of each training, in whole. Of the bytes of a step, `bytes_per_step` are those that a rank hands over,
-/// `sent_per_step` those that it sends, and `left_per_step` those that it sends to other machines; 0 where the engine
+/// `sent_per_step` those that it sends, and `left_per_step` those that it sends to other machines; 0 if the engine
 /// does not count. A codec's name may have commas, and no quotes.
 fn csv(histories: &[History], shared: &Shared) -> String {
     let Shared { tested, steps, ranks, seed, rate } = shared;

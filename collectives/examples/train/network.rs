@@ -101,7 +101,7 @@ impl Network {
         Self::of([(9, 16, places(1, 1)), (9 * 16, 32, places(16, 2)), (last, classes, None)], seed)
     }
 
-    /// Layers one behind the other: values that each takes at a place and gives, and the places.
+    /// Layers one after another: values that each takes at a place and gives, and the places.
     fn of(layers: impl IntoIterator<Item = (usize, usize, Option<Places>)>, seed: u64) -> Self {
         let mut network = Self { layers: Vec::new(), parameters: Vec::new() };
         let mut random = Random::new(seed);

@@ -18,7 +18,7 @@ pub(crate) struct Messages {
 }
 
 struct Part {
-    /// Where its tensors begin and end in the whole gradient; none where that is all of it.
+    /// Where its tensors begin and end in the whole gradient; none if that is all of it.
     ranges: Option<Vec<Range<usize>>>,
     gradient: Vec<f32>,
     started: bool,

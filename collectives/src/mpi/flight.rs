@@ -215,7 +215,7 @@ impl Receiving {
         let start = buffer.as_mut_ptr();
         for part in parts(come..until, way.largest) {
             let (place, from) = (start.wrapping_add(part.start), *from);
-            // SAFETY: the place and the bytes behind it lie in the buffer, which nobody looks at or changes before all
+            // SAFETY: the place and the bytes after it lie in the buffer, which nobody looks at or changes before all
             // these requests are done.
             let request = unsafe { calls.receive(place, count(part.len()), from.cast_signed(), TAG, way.comm) };
             self.requests.push(request.map_err(at("MPI_Irecv", from))?);

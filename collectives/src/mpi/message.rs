@@ -13,7 +13,7 @@ use crate::op::Op;
 pub(super) const FIRST: usize = 4096;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 24;
-/// Bytes behind those with the head for which memory is taken before any of them has come.
+/// Bytes after those with the head for which memory is taken before any of them has come.
 pub(super) const AHEAD: usize = 16 << 20;
 /// Bytes of an alarm.
 pub(super) const ALARM: usize = 1024;
@@ -53,7 +53,7 @@ impl Head {
 /// What a rank tells all others at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// It leaves, behind so many messages to this rank.
+    /// It leaves, after so many messages to this rank.
     Leaves { sent: u64 },
     /// It failed, and so has the group.
     Failed(CollectiveError),
@@ -156,7 +156,7 @@ pub(super) fn reach(come: usize, len: usize) -> usize {
     come.saturating_add(come.max(AHEAD)).min(len)
 }
 
-/// The bytes behind those with the head, or a stretch of them from one [`reach`] to another, in parts of MPI's of at
+/// The bytes after those with the head, or a stretch of them from one [`reach`] to another, in parts of MPI's of at
 /// most `most` bytes. No part goes beyond a reach, so that sender and receiver cut alike, however much the receiver
 /// asks for at once.
 pub(super) fn parts(bytes: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {

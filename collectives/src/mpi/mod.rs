@@ -92,7 +92,7 @@ impl Mpi {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where no MPI library is found, where the library is not the launcher's, or
+    /// [`CollectiveError::Unavailable`] if no MPI library is found, where the library is not the launcher's, or
     /// where MPI was finalised; [`CollectiveError::Engine`] where MPI fails, not all ranks open the group within the
     /// deadline, or [`MpiSettings::largest`] is out of its range.
     pub fn open(settings: &MpiSettings) -> Result<Self, CollectiveError> {

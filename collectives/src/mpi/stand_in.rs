@@ -10,7 +10,7 @@ use crate::op::Op;
 /// MPICH's `MPI_ERR_TRUNCATE`: a message is longer than the place for it.
 const TRUNCATED: Code = Code(14);
 
-/// The bytes behind a head that names its operation, and any length.
+/// The bytes after a head that names its operation, and any length.
 pub(super) fn message(op: Op, len: u64, bytes: &[u8]) -> Vec<u8> {
     [&Head { op, len }.to_bytes(), bytes].concat()
 }
@@ -149,7 +149,7 @@ impl Calls for StandIn {
         let State { receives, arrived, done, .. } = &mut *state;
         let mut longer = false;
         // Messages of a rank and a tag come in the order in which they were sent and asked for. Whatever was asked for
-        // behind this request waits until it is looked for itself.
+        // after this request waits until it is looked for itself.
         receives.retain(|receive| {
             if receive.request > *request {
                 return true;

@@ -133,7 +133,7 @@ impl Driver {
 
     /// Runs `work` with the context current.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> Result<T, CollectiveError>) -> Result<T, CollectiveError> {
-        /// Takes the context away again, behind a panic too.
+        /// Takes the context away again, after a panic too.
         struct Pop<'t>(&'t Table);
         impl Drop for Pop<'_> {
             fn drop(&mut self) {

@@ -8,7 +8,7 @@ use gradwire::CollectiveError;
 use super::driver::Driver;
 use super::table::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, Table, UniqueId};
 
-/// For so long a wait asks again at once; behind it, it sleeps between two looks.
+/// For so long a wait asks again at once; after it, it sleeps between two looks.
 const EAGER: Duration = Duration::from_millis(2);
 const NAP: Duration = Duration::from_micros(50);
 
@@ -226,7 +226,7 @@ impl Group {
         }
     }
 
-    /// Lets some time go by, or fails where the deadline is behind.
+    /// Lets some time go by, or fails where the deadline has passed.
     fn pause(&mut self, start: Instant, asked: &dyn ToString) -> Result<(), CollectiveError> {
         let waited = start.elapsed();
         if waited > self.deadline {

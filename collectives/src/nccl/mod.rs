@@ -60,7 +60,7 @@ impl NcclSettings {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where there is no driver; [`CollectiveError::Engine`] where it shows no GPU;
+    /// [`CollectiveError::Unavailable`] if there is no driver; [`CollectiveError::Engine`] if it shows no GPU;
     /// the other ranks then get what `ranks` gives where a rank leaves. Else whatever `ranks` gives.
     pub fn own_gpu(self, ranks: &mut dyn Collective) -> Result<Self, CollectiveError> {
         let gpus = driver::gpus(self.driver.as_ref())?;
@@ -160,7 +160,7 @@ impl Nccl {
     /// # Errors
     ///
     /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found, or NCCL is older than 2.18;
-    /// [`CollectiveError::Rank`] or [`CollectiveError::Size`] where there is no such rank or group;
+    /// [`CollectiveError::Rank`] or [`CollectiveError::Size`] if there is no such rank or group;
     /// [`CollectiveError::Stalled`] where not all ranks open the group within the deadline; [`CollectiveError::Engine`]
     /// where NCCL or the driver fails, or where two ranks have one GPU.
     pub fn open(id: &NcclId, rank: u32, ranks: u32, settings: &NcclSettings) -> Result<Self, CollectiveError> {
@@ -204,7 +204,7 @@ impl Nccl {
     /// A group over a communicator that another part of the program made, as `cudarc::nccl::result::comm_init_rank`
     /// does.
     ///
-    /// Bytes of the host go through device memory on `stream`; behind what is queued there. Rank and ranks are those of
+    /// Bytes of the host go through device memory on `stream`; after what is queued there. Rank and ranks are those of
     /// the communicator. Of the settings, [`NcclSettings::device`] is not looked at.
     ///
     /// The communicator stays its maker's: [`Nccl::finish`] leaves it alone, and a failure does not abort it, which its
@@ -212,7 +212,7 @@ impl Nccl {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found; [`CollectiveError::Engine`] where the
+    /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found; [`CollectiveError::Engine`] if the
     /// communicator has failed, or where the stream is null and no context is current.
     ///
     /// # Safety
@@ -237,7 +237,7 @@ impl Nccl {
     /// // let stream: Arc<cudarc::driver::CudaStream> = CudaContext::new(rank)?.new_stream()?;
     /// // unsafe { cudarc::nccl::result::comm_init_rank(&mut comm, ranks, id, rank)? };
     /// let settings = NcclSettings::default();
-    /// // SAFETY: both belong to this rank's GPU, are used by nobody else meanwhile, and are dropped behind the group.
+    /// // SAFETY: both belong to this rank's GPU, are used by nobody else meanwhile, and are dropped after the group.
     /// let mut group = unsafe { Nccl::from_raw(comm.cast(), stream.cu_stream().cast(), &settings)? };
     /// group.broadcast(0, &mut vec![1, 2, 3])?;
     /// # Ok::<(), CollectiveError>(())

@@ -14,7 +14,7 @@ pub(super) fn own(ranks: &mut dyn Collective, gpus: u32) -> Result<u32, Collecti
     Ok(among(&machines, ranks.rank() as usize, gpus))
 }
 
-/// The place of a rank among those of its machine; 0 where there are more of them than GPUs.
+/// The place of a rank among those of its machine; 0 if there are more of them than GPUs.
 fn among(machines: &[Vec<u8>], rank: usize, gpus: u32) -> u32 {
     let here = |of: &[Vec<u8>]| of.iter().filter(|machine| machines.get(rank) == Some(machine)).count();
     let (before, all) = (here(&machines[..rank.min(machines.len())]), here(machines));

@@ -114,7 +114,7 @@ impl CustomOp1 for Encode {
     }
 }
 
-/// Decodes the bodies of all workers, one behind the other, into their mean.
+/// Decodes the bodies of all workers, one after another, into their mean.
 pub struct DecodeMean {
     plan: DecodePlan,
 }

@@ -17,14 +17,14 @@ use crate::wire::CodecId;
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: 1 bit per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased behind a rotation that is uniformly random**, of which the bucket is one block (theorem 1): what is
+/// * **Unbiased after a rotation that is uniformly random**, of which the bucket is one block (theorem 1): what is
 ///   decoded has the inner product |y|^2 with y, and nothing tells one direction across y from another.
-///   [`crate::Rotation`] is a Hadamard matrix behind random signs, of which that holds only nearly: the more elements
+///   [`crate::Rotation`] is a Hadamard matrix after random signs, of which that holds only nearly: the more elements
 ///   share the norm of a block, the nearer. But for rounding, an element alone in its block comes back as
 ///   it was. Of two, a and a smaller b, the first comes back as (a^2 + b^2) / a and the second as 0, whatever the
 ///   signs. Without a rotation the codec is biased. Plans and promises never say that it is unbiased.
 /// * **Error**: |y - decode|^2 = |y|^2 (B |y|^2 / |y|_1^2 - 1) in a bucket of B elements, but for the rounding of S.
-///   This is (B - 1) |y|^2 at most, and omega of plans is B - 1, but at least 1; of a large block behind a rotation
+///   This is (B - 1) |y|^2 at most, and omega of plans is B - 1, but at least 1; of a large block after a rotation
 ///   about pi/2 - 1 = 0.571 of |y|^2.
 /// * **No error feedback**: the error may be larger than the gradient. Scaled down until it is a contraction, the codec
 ///   is [`crate::Sign::new`].

@@ -18,12 +18,12 @@ use crate::wire::CodecId;
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32, f16 or bf16; decoding gives f32.
 /// * **Size**: `bits` bits per element in whole units of 256 elements, 4 bytes per bucket, 32 bytes of header.
-/// * **Unbiased behind a rotation that is uniformly random**, of which the bucket is one block (theorem 2.1): what is
+/// * **Unbiased after a rotation that is uniformly random**, of which the bucket is one block (theorem 2.1): what is
 ///   decoded has the inner product |y|^2 with y, and nothing tells one direction across y from another.
-///   [`crate::Rotation`] is a Hadamard matrix behind random signs, of which that holds only nearly: the more elements
+///   [`crate::Rotation`] is a Hadamard matrix after random signs, of which that holds only nearly: the more elements
 ///   share the norm of a block, the nearer. Without a rotation the codec is biased. Plans and promises never say that
 ///   it is unbiased.
-/// * **Error**: |y - decode|^2 = |y|^2 (|c|^2 |y|^2 / <y, c>^2 - 1), but for the rounding of S. Of a large block behind
+/// * **Error**: |y - decode|^2 = |y|^2 (|c|^2 |y|^2 / <y, c>^2 - 1), but for the rounding of S. Of a large block after
 ///   a rotation this is about 0.571, 0.133, 0.0358 and 0.00959 of |y|^2 with 1 to 4 bits, which is D / (1 - D), D what
 ///   the centroids lose of a normal distribution. Of any bucket it is B (l + h)^2 / (4 l h) - 1 at most, l the lowest
 ///   centroid above zero and h the highest; omega of plans is that, but at least 1.
@@ -58,7 +58,7 @@ pub struct Eden {
 }
 
 impl Eden {
-    /// Codes of so many bits, 1 to 4, in buckets of 8192.
+    /// Codes of `bits` bits, 1 to 4, in buckets of 8192.
     pub const fn bits(bits: u32) -> Self {
         Self { common: Bucketed { bucket: Some(8192), ..Bucketed::new(CodecId::Eden, bits) } }
     }

@@ -140,7 +140,7 @@ impl Float {
     /// small integers, which [`Float::elias`] packs. A bucket whose largest magnitude is above 32767 such distances
     /// (int8: 127) has a larger scale, and errors of up to 2^-15 of that magnitude (2^-7); with a bound of 2^-10 that
     /// is from 64 on (from 1/4). A larger magnitude is sent as it is there, in 32 bits; and classes of 0, 8, 16 and 32
-    /// bits with two more for each element are there in the place of Elias codes.
+    /// bits with two more for each element are there in place of Elias codes.
     ///
     /// Not a contraction: a gradient whose magnitudes are all small becomes zero. Error feedback keeps it, and
     /// residuals stay within the bound too.

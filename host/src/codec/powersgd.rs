@@ -59,7 +59,7 @@ impl Matrix {
 ///   r (n + m) bytes. Both are linear in M, so what is all-reduced is P and Q themselves, by any collective that
 ///   computes a mean.
 /// * **Not compressed**: vectors, and matrices for which (n + m) r `min_compression` >= n m; they are sent as they are,
-///   in f32, behind the last factor.
+///   in f32, after the last factor.
 /// * **Biased**: M^ = P P^T M is the projection of M on r directions, so |M - M^| <= |M|, and M^ = M where the rank of
 ///   M is at most r. The residual keeps M - M^.
 /// * **Orthonormal**: by Cholesky of P^T P in f64, swept again where the columns are nearly dependent. A column that
@@ -98,7 +98,7 @@ pub struct PowerSgd {
 }
 
 impl PowerSgd {
-    /// Factors of `rank` columns, 1 to 32; one power iteration a step, error feedback, and compression where it saves
+    /// Factors of `rank` columns, 1 to 32; one power iteration a step, error feedback, and compression if it saves
     /// at least half.
     pub const fn rank(rank: u32) -> Self {
         Self {
@@ -232,7 +232,7 @@ impl PowerSgd {
     }
 }
 
-/// The seed, where it is every worker's.
+/// The seed, if it is every worker's.
 pub(crate) fn shared(seed: Seed) -> Result<Seed, Error> {
     match seed.rank() {
         0 => Ok(seed),

@@ -36,7 +36,7 @@ macro_rules! of_table {
         }
 
         impl Quantizer {
-            /// The words of all, with a comma and a space behind each.
+            /// The words of all, with a comma and a space after each.
             pub(crate) const WORDS: &str = concat!($($word, ", "),+);
 
             /// Whether a stage of this name is one.

@@ -46,8 +46,8 @@ impl Bucketed {
         Self { codec, bits, levels: None, bucket: Some(512), scaled: false, non_finite: NonFinite::Propagate }
     }
 
-    /// So many levels on each side of zero, in the narrowest codes that hold them and their sign; of quantiles, so many
-    /// of both.
+    /// `levels` levels on each side of zero, in the narrowest codes that hold them and their sign. Of quantiles,
+    /// `levels` on both sides together.
     pub(crate) const fn of_levels(mut self, levels: u32) -> Self {
         self.bits = match 33 - levels.leading_zeros() {
             width if matches!(self.codec, CodecId::Quantile) => width.saturating_sub(2),

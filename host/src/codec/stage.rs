@@ -30,7 +30,7 @@ pub(crate) trait Stage: Codec + Copy {
     /// The settings that it shares with others.
     fn common(&mut self) -> &mut Bucketed;
 
-    /// The name of its format, where it has one of several.
+    /// The name of its format, if it has one of several.
     fn format(&self) -> Option<&'static str> {
         None
     }

@@ -73,7 +73,7 @@ impl Ternary {
         Self { stretch: Some(stretch), feedback: true, ..Self::new() }
     }
 
-    /// The scale is at most so many standard deviations of the bucket, and larger magnitudes count as the scale:
+    /// The scale is at most `deviations` standard deviations of the bucket, and larger magnitudes count as the scale:
     /// TernGrad's gradient clipping, for which the paper has 2.5. Above 0, and up to 1000.
     ///
     /// Biased where elements are clipped: 2.5 deviations take 4 % of the norm of values spread as a bell, and more of

@@ -206,7 +206,7 @@ impl TopK {
         (Self::keeping(self.keep, self.clamped), values, policy)
     }
 
-    /// The same, with a number for each segment in the place of what it keeps.
+    /// The same, with a number for each segment in place of what it keeps.
     pub(crate) fn keep_of_each(&self, segments: &[Segment]) -> Self {
         Self { keep: Keep::Segments(segments.into()), ..self.clone() }
     }
@@ -327,7 +327,7 @@ pub(crate) fn rounded_up(part: f64, n: u64) -> u64 {
 /// What a search on the host looks for, by thresholds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sought {
-    /// About so many entries, fewer than there are, of at least a magnitude that is estimated.
+    /// About `k` entries, fewer than there are, of at least a magnitude that is estimated.
     About { k: u64, by: Estimate },
     /// This part of the elements of each sign, the largest.
     PerSign(f64),
@@ -369,7 +369,7 @@ pub(crate) struct SparsePlan {
 }
 
 impl SparsePlan {
-    /// The same with a threshold in the place of one that is searched for.
+    /// The same with a threshold in place of one that is searched for.
     pub(crate) fn above(&self, threshold: f32) -> Self {
         Self { select: Select::Above(threshold), sought: None, ..self.clone() }
     }

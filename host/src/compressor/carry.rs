@@ -12,7 +12,7 @@ impl Compressor {
     /// Takes over what other compressors keep of the tensors that this one has too, by name: residuals, momenta,
     /// estimates, factors, and the number of steps.
     ///
-    /// For frameworks that exchange a gradient in buckets and make the buckets anew, as PyTorch does behind its first
+    /// For frameworks that exchange a gradient in buckets and make the buckets anew, as PyTorch does after its first
     /// step. The sum of all residuals stays what it was where each tensor is in one of the compressors; an owner's
     /// residual ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)) is added to the rank's own. Tensors that no other
     /// one has begin anew, and so do factors where they are not of the same step.
@@ -29,10 +29,10 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Saved`] where a tensor has another shape or another recipe there, or where the others' steps differ;
+    /// [`Error::Saved`] if a tensor has another shape or another recipe there, or where the others' steps differ;
     /// where residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share
     /// them are others there;
-    /// [`Error::Overflow`] where an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
+    /// [`Error::Overflow`] if an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
     /// is then as it was.
     pub fn take_over(&mut self, others: &[&Self]) -> Result<(), Error> {
         let _environment = crate::FloatEnvironment::standard();

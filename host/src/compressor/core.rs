@@ -14,7 +14,7 @@ use crate::recipe::Recipe;
 /// Compresses the gradients of a model's tensors, exchanges them between ranks, and keeps what a step leaves for the
 /// next one.
 ///
-/// A gradient holds all tensors one behind the other, in f32. Every rank makes its compressor of the same tensors, the
+/// A gradient holds all tensors one after another, in f32. Every rank makes its compressor of the same tensors, the
 /// same policy and the same run. Draws are the rank's own, and a step of their own each time, without a seed to keep.
 ///
 /// ```
@@ -65,13 +65,13 @@ pub struct Compressor {
     pub(super) model: u32,
     /// Whether a step was made since the state was new or restored, and so the ranks agree.
     pub(super) agreed: bool,
-    /// What this rank took of the last step; 0 where it is not known.
+    /// What this rank took of the last step; 0 if it is not known.
     pub(super) digest: u32,
     pub(super) all_reduce_only: bool,
     /// Whether a step was begun and neither kept nor undone.
     pub(super) broken_off: bool,
     pub(super) work: Workspace,
-    /// What the last step has replaced, where it can be taken back.
+    /// What the last step has replaced, if it can be taken back.
     pub(super) last: LastStep,
 }
 
@@ -108,7 +108,7 @@ impl Compressor {
     /// the length of a tensor:
     /// [`Error::FeedbackDiverges`], [`Error::TooFew`], [`Error::Length`], [`Error::Keep`], [`Error::Rank`];
     /// [`Error::TooLong`] for more than 2^31 elements together;
-    /// [`Error::Backend`] where there is no memory for the state.
+    /// [`Error::Backend`] if there is no memory for the state.
     pub fn with_policy(policy: &Policy, tensors: &[Tensor], run: u64) -> Result<Self, Error> {
         let _environment = crate::FloatEnvironment::standard();
         let layout = Layout::packed(tensors.iter().map(Tensor::elements))?;
@@ -192,7 +192,7 @@ impl Compressor {
         self.work.bytes
     }
 
-    /// Forgets what has not been sent, as where it has grown too large for f32. Factors, momentum and estimates stay.
+    /// Forgets what has not been sent, as when it has grown too large for f32. Factors, momentum and estimates stay.
     ///
     /// # Errors
     /// [`ExchangeError::BrokenOff`].
@@ -209,7 +209,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// Refuses to go on behind a step that was broken off.
+    /// Refuses to go on after a step that was broken off.
     pub(super) fn expect_whole(&self) -> Result<(), Error> {
         if self.broken_off { Err(ExchangeError::BrokenOff.into()) } else { Ok(()) }
     }
@@ -234,7 +234,7 @@ impl Compressor {
     /// coefficient.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for it; [`ExchangeError::BrokenOff`].
+    /// [`Error::Backend`] if there is no memory for it; [`ExchangeError::BrokenOff`].
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
         let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;

@@ -1,4 +1,4 @@
-//! What a rank sends in a step: the step, then its payloads, each behind its length.
+//! What a rank sends in a step: the step, then its payloads, each after its length.
 
 use crate::error::{Error, ExchangeError};
 use crate::wire::{CHECKSUM_AT, HEADER_BYTES};
@@ -49,7 +49,7 @@ impl<'m> Writer<'m> {
     /// A payload.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for it.
+    /// [`Error::Backend`] if there is no memory for it.
     pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), Error> {
         self.payload(payload.len())?.copy_from_slice(payload);
         Ok(())
@@ -84,7 +84,7 @@ impl<'m> Writer<'m> {
         Ok(payloads)
     }
 
-    /// Makes sure that there is memory for so many bytes more.
+    /// Makes sure that there is memory for `bytes` more bytes.
     fn reserve(&mut self, bytes: usize) -> Result<(), Error> {
         let missing = (self.at + bytes).saturating_sub(self.message.len());
         self.message.try_reserve(missing).map_err(|_| Error::no_memory("a message", missing as u64))

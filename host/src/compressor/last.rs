@@ -31,7 +31,7 @@ impl LastStep {
     /// A step begins, of these parts.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for copies of factors.
+    /// [`Error::Backend`] if there is no memory for copies of factors.
     pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Result<Self, Error> {
         let factors = |part: &Part| match &part.method {
             Method::LowRank { state, .. } => Some(state.begin_undo()),

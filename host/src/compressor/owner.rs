@@ -4,7 +4,7 @@
 use super::planes::zeros;
 use crate::error::{Error, ExchangeError};
 
-/// The owner's residual, and room for what it is behind the next step.
+/// The owner's residual, and room for what it is after the next step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
     /// The rank and the number of ranks whose piece it is of; none before the first step.

@@ -44,9 +44,9 @@ pub(super) struct Part {
     pub(super) spans: Vec<TensorSpan>,
     /// The number of its first tensor where random draws are concerned.
     first: u32,
-    /// How what is encoded is formed, where it is not the gradient or the momentum.
+    /// How what is encoded is formed, if it is not the gradient or the momentum.
     pub(super) formed: Option<Formed>,
-    /// The part of the entries that the selection keeps now, where it keeps a part.
+    /// The part of the entries that the selection keeps now, if it keeps a part.
     pub(super) part: Option<f64>,
     pub(super) method: Method,
     /// The algorithm of this step.
@@ -55,7 +55,7 @@ pub(super) struct Part {
     pub(super) limit: Option<f64>,
     /// What this rank keeps of sums that it quantized.
     pub(super) owner: Owner,
-    /// The order in which its elements are transformed by cosines, where it is not the one in which they lie.
+    /// The order in which its elements are transformed by cosines, if it is not the one in which they lie.
     pub(super) order: Option<Tiles>,
 }
 
@@ -63,14 +63,14 @@ pub(super) struct Part {
 pub(super) enum Method {
     /// Every element is quantized.
     Dense { plan: ModelPlan, limits: Limits },
-    /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one behind
-    /// the other.
+    /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one after
+    /// another.
     Sparse { codec: TopK, packed: bool, elements: usize },
-    /// These tensors one behind the other are rotated, and then quantized.
+    /// These tensors one after another are rotated, and then quantized.
     Rotated { rotation: Rotation, plan: EncodePlan },
     /// Factors, and how they are quantized, where they are.
     LowRank { state: LowRankState, packed: bool, through: Option<Box<Factors>> },
-    /// Entries that the seed draws, of these tensors one behind the other.
+    /// Entries that the seed draws, of these tensors one after another.
     Random { codec: RandomK },
 }
 
@@ -166,7 +166,7 @@ impl Part {
         Ok(true)
     }
 
-    /// The algorithm with so many ranks.
+    /// The algorithm for this number of ranks.
     pub(super) fn algorithm(&self, ranks: u32) -> Algorithm {
         match self.recipe.algorithm() {
             Algorithm::TwoPhase { from } if ranks < from => Algorithm::Gather,
@@ -174,7 +174,7 @@ impl Part {
         }
     }
 
-    /// The plane in which what is encoded is formed, where it is.
+    /// The plane in which what is encoded is formed, if it is.
     pub(super) fn forms(&self) -> Option<Held> {
         self.formed.map(|formed| if formed.starts_over { Held::Shift } else { Held::Residual })
     }
@@ -184,7 +184,7 @@ impl Part {
         self.spans.iter().map(|span| span.offset as usize..span.end() as usize)
     }
 
-    /// Writes the payloads of this rank, and the residual behind them: what they do not hold.
+    /// Writes the payloads of this rank, and the residual after them: what they do not hold.
     pub(super) fn encode(
         &self,
         device: &Device,
@@ -295,7 +295,7 @@ impl Part {
         }
     }
 
-    /// An element's number in the gradient, where an error has its number among the tensors one behind the other.
+    /// An element's number in the gradient, where an error has its number among the tensors one after another.
     pub(super) fn unpacked(&self, error: Error) -> Error {
         let Error::NotFinite { index } = error else { return error };
         let mut before = 0;
@@ -584,7 +584,7 @@ impl Part {
         self.spans.iter().map(|span| span.elements as usize).sum()
     }
 
-    /// Its tensors one behind the other.
+    /// Its tensors one after another.
     pub(super) fn pack(&self, gradient: &[f32]) -> Result<Vec<f32>, Error> {
         let mut packed = words::reserved(self.elements(), VALUES)?;
         self.ranges().for_each(|range| packed.extend_from_slice(&gradient[range]));
@@ -649,7 +649,7 @@ fn dense(recipe: &Recipe, spans: &[TensorSpan], limits: &Limits) -> Result<Model
     Ok(plan)
 }
 
-/// A selection of each tensor, where it says a number for each; else the same, of all tensors together.
+/// A selection of each tensor, if it says a number for each; else the same, of all tensors together.
 fn of_spans(codec: &TopK, spans: &[TensorSpan], packed: bool, elements: u64) -> TopK {
     let covered = spans.iter().map(|span| span.elements).sum::<u64>() == elements;
     let single = spans.len() == 1 && (covered || packed);
@@ -657,7 +657,7 @@ fn of_spans(codec: &TopK, spans: &[TensorSpan], packed: bool, elements: u64) -> 
     of_all.map_or(codec.clone(), |segments| codec.keep_of_each(&segments))
 }
 
-/// Refuses a selection or quantizer that so many elements do not admit.
+/// Refuses a selection or quantizer that this number of elements does not admit.
 fn check(codec: &TopK, elements: u64, recipe: &Recipe) -> Result<(), Error> {
     let plan = codec.plan(elements as usize, Dtype::F32, recipe.memory().adds_residual())?;
     let values = plan.quantizer(plan.most() as usize, false)?;

@@ -11,7 +11,7 @@ use crate::words;
 /// Elements that a thread takes at a time.
 pub(super) const TAKEN: usize = 1 << 16;
 
-/// A number for each element of the gradient, and room for what it is behind the next step.
+/// A number for each element of the gradient, and room for what it is after the next step.
 #[derive(Clone, Debug, Default)]
 struct Plane {
     now: Vec<f32>,
@@ -43,7 +43,7 @@ pub(super) enum Held {
     Mean,
 }
 
-/// The planes, each empty where no recipe needs it. A step writes each anew beside what it was,
+/// The planes, each empty if no recipe needs it. A step writes each anew beside what it was,
 /// where any recipe has it, and is then kept or forgotten. Elements of other recipes are zero on both sides.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Planes([Plane; 4]);
@@ -63,7 +63,7 @@ impl<'p> InStep<'p> {
     }
 }
 
-/// A plane before a step, and behind it.
+/// A plane before a step, and after it.
 #[derive(Debug)]
 pub(super) struct Sides<'p> {
     pub(super) before: &'p mut [f32],
@@ -71,7 +71,7 @@ pub(super) struct Sides<'p> {
 }
 
 impl Sides<'_> {
-    /// Writes what is behind this step, of the elements in `range`: `factor` times what was before, plus `gain` times
+    /// Writes what is after this step, of the elements in `range`: `factor` times what was before, plus `gain` times
     /// the gradient.
     pub(super) fn gather(&mut self, range: Range<usize>, [factor, gain]: [f32; 2], gradient: &[f32]) {
         let gradient = threads::chunks(&gradient[range.clone()], TAKEN);
@@ -84,7 +84,7 @@ impl Sides<'_> {
         });
     }
 
-    /// Makes what is behind what was before, of the elements in `range`.
+    /// Makes what is after what was before, of the elements in `range`.
     pub(super) fn start_over(&mut self, range: Range<usize>) {
         self.behind[range.clone()].copy_from_slice(&self.before[range]);
     }
@@ -111,7 +111,7 @@ pub(super) fn add_onto(gradient: &mut [f32], gain: f32, plane: &[f32]) {
 }
 
 impl Planes {
-    /// Planes of so many elements, of those that there are.
+    /// Planes of `elements` elements, of those that there are.
     pub(super) fn new(elements: usize, needed: [bool; 4]) -> Result<Self, Error> {
         let mut planes = Self::default();
         for (plane, _) in planes.0.iter_mut().zip(needed).filter(|(_, needed)| *needed) {

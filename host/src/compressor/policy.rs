@@ -8,7 +8,7 @@ use crate::recipe::Recipe;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tensor {
-    /// Its name, as in `encoder.0.weight`. Empty where it has none.
+    /// Its name, as in `encoder.0.weight`. Empty if it has none.
     pub name: String,
     /// Its sides. The gradient holds its elements in row-major order.
     pub shape: Vec<u64>,

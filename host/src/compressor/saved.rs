@@ -14,13 +14,13 @@ use crate::recipe::Algorithm;
 
 /// Bytes in front of the description: magic, version, size, run, steps.
 const HEAD: usize = 32;
-/// Bytes behind the numbers.
+/// Bytes after the numbers.
 const CHECKSUM: usize = 4;
 
 /// A saved state, checked against a compressor.
 struct Saved<'b> {
     steps: u64,
-    /// The planes, as little-endian f32; each empty where the compressor has none.
+    /// The planes, as little-endian f32; each empty if the compressor has none.
     planes: [&'b [u8]; 4],
     states: Vec<LowRankState>,
     /// Owners' residuals, of the parts that have two phases.
@@ -40,7 +40,7 @@ impl Compressor {
     /// checkpoint holds those of all ranks.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for them; [`ExchangeError::BrokenOff`](crate::ExchangeError).
+    /// [`Error::Backend`] if there is no memory for them; [`ExchangeError::BrokenOff`](crate::ExchangeError).
     pub fn state(&self) -> Result<Vec<u8>, Error> {
         self.expect_whole()?;
         let mut bytes = Vec::new();
@@ -100,7 +100,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`Error::Saved`] for bytes that are no state, or that of another model, policy, run or step than the others;
-    /// [`Error::State`] for factors that are none; [`Error::Overflow`] where a sum is too large for f32. The compressor
+    /// [`Error::State`] for factors that are none; [`Error::Overflow`] if a sum is too large for f32. The compressor
     /// is then as it was.
     pub fn restore(&mut self, states: &[impl AsRef<[u8]>], rank: u32, ranks: u32) -> Result<(), Error> {
         let _environment = crate::FloatEnvironment::standard();
@@ -349,7 +349,7 @@ impl<'a> Reader<'a> {
         self.take().map(u64::from_le_bytes).ok_or(SavedError::Field { field: "bytes where a number should be", found })
     }
 
-    /// Bytes behind their number.
+    /// Bytes after their number.
     fn part(&mut self, field: &'static str) -> Result<&'a [u8], SavedError> {
         let found = self.word()?;
         let taken = usize::try_from(found).ok().and_then(|bytes| self.0.split_at_checked(bytes));

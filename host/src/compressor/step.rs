@@ -34,18 +34,18 @@ impl Compressor {
     /// then fails on every rank, and the group can be used again. It cannot where nothing is gathered: with sums of
     /// factors or without compression, from the second step on, unless a recipe has `finite`. With factors that go
     /// through a quantizer it can, up to the last of them, unless another recipe's sum or exchange comes before the
-    /// next. Where it cannot, and after any other failure, other ranks may wait for this one: drop the group, which
+    /// next. If it cannot, and after any other failure, other ranks may wait for this one: drop the group, which
     /// ends their calls.
     /// A compressor that says [`ExchangeError::BrokenOff`] has not begun, and others wait then too.
     ///
     /// # Errors
     /// [`Error::Length`] for a gradient of another length. Under [`NonFinite::Error`], [`Error::NotFinite`];
     /// [`ExchangeError::NotFinite`] for what another rank sent; [`ExchangeError::NotFiniteSum`] for what the ranks sum;
-    /// and [`Error::NotFiniteFactor`] where a sum of factors is too large ([`Compressor::clear_residual`] drops what has
-    /// grown too large). [`Error::Limit`] for a device whose limits are too small; [`Error::Exchange`] where what another
-    /// rank sent does not fit or is damaged; [`Error::Collective`] where the group fails; [`Error::Backend`] where the
+    /// and [`Error::NotFiniteFactor`] if a sum of factors is too large ([`Compressor::clear_residual`] drops what has
+    /// grown too large). [`Error::Limit`] for a device whose limits are too small; [`Error::Exchange`] if what another
+    /// rank sent does not fit or is damaged; [`Error::Collective`] if the group fails; [`Error::Backend`] if the
     /// device does. Gradient, residual and state are then as they were.
-    /// [`ExchangeError::BrokenOff`] behind a step that was broken off.
+    /// [`ExchangeError::BrokenOff`] after a step that was broken off.
     pub fn exchange(
         &mut self,
         device: &Device,
@@ -139,7 +139,7 @@ impl Shared<'_> {
     }
 
     /// A step between ranks, wherever gradient and state lie. Unless it is kept, the ground has to be put in order.
-    /// Where it fails, steps and workspace are as they were.
+    /// If it fails, steps and workspace are as they were.
     pub(super) fn attempt(
         mut self,
         ground: &mut impl Ground,

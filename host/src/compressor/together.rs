@@ -27,8 +27,8 @@ impl Compressor {
     /// gradient and no state has changed.
     ///
     /// For the messages of a plan (`Message` of `gradwire-planner`), and for the buckets of a framework. Messages go
-    /// one behind the other, in the order given, which is every rank's. Results are those of [`Compressor::exchange`]
-    /// on each, bit for bit. Where one fails, those before it are taken back ([`Compressor::undo`]), and those behind
+    /// one after another, in the order given, which is every rank's. Results are those of [`Compressor::exchange`]
+    /// on each, bit for bit. Where one fails, those before it are taken back ([`Compressor::undo`]), and those after
     /// it are not begun. `Together` of `gradwire-collectives` is the same while backpropagation goes on.
     ///
     /// A copy of each gradient but the last takes 4 bytes per element while the step is made.

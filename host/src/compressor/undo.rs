@@ -10,7 +10,7 @@ impl Compressor {
     ///
     /// For a step of several compressors of which one fails: [`Compressor::exchange_all`] does that by itself. The
     /// gradient is the caller's: the mean stays in it. Nothing is copied for this but factors, since the state before a
-    /// step is kept beside the state behind it anyway.
+    /// step is kept beside the state after it anyway.
     ///
     /// Every rank takes back what any rank does. Where one does not, the next step fails with [`ExchangeError::Step`],
     /// or with [`CollectiveError::Mismatch`](crate::CollectiveError::Mismatch).
@@ -28,7 +28,7 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`ExchangeError::NothingToUndo`] where the last call was not an exchange that succeeded: behind another that
+    /// [`ExchangeError::NothingToUndo`] if the last call was not an exchange that succeeded: after another that
     /// failed, a state that was restored or taken over, a residual that was cleared, and in a clone.
     /// [`ExchangeError::BrokenOff`]. Nothing has changed then.
     pub fn undo(&mut self) -> Result<(), Error> {

@@ -38,7 +38,7 @@ impl<'g, G: ?Sized> Witness<'g, G> {
         }
     }
 
-    /// What was taken; 0 where it is not known.
+    /// What was taken; 0 if it is not known.
     pub(super) fn digest(self) -> u32 {
         self.taken.map_or(0, |taken| taken.finalize().max(1))
     }

@@ -5,7 +5,7 @@
 pub(super) struct Workspace {
     pub(super) message: Vec<u8>,
     pub(super) gathered: Vec<Vec<u8>>,
-    /// What goes uncompressed, one tensor behind the other.
+    /// What goes uncompressed, one tensor after another.
     pub(super) whole: Vec<f32>,
     /// Bytes that were handed over in the last step.
     pub(super) bytes: u64,

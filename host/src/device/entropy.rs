@@ -18,7 +18,7 @@ impl Device {
     ///
     /// [`Entropy`] has the sources. [`Header::packed_words`](crate::Header::packed_words) says how long the codes are.
     /// Gamma codes are at most twice as long as before, delta codes 2.5 times, and a byte per 256 elements; codes in
-    /// base 3 at most 0.8 times as long, and a byte per 1280 elements, in whole units of so many.
+    /// base 3 at most 0.8 times as long, and a byte per 1280 elements, in whole units of 1280.
     ///
     /// ```
     /// use gradwire::{Device, Entropy, Qsgd, Seed};
@@ -32,8 +32,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where they do not fit one binding of
-    /// the device; [`Error::Backend`] where it fails.
+    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] if they do not fit one binding of
+    /// the device; [`Error::Backend`] if it fails.
     pub fn pack(&self, payload: &(impl AsPayload + ?Sized), entropy: Entropy) -> Result<Payload, Error> {
         let _environment = FloatEnvironment::standard();
         now(slices::entropy::pack(self.runner(), payload.as_payload(), entropy))

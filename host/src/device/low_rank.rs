@@ -50,8 +50,8 @@ impl Device {
     /// # Errors
     /// [`Error::Order`] while another step is under way; [`Error::Length`] for a gradient of other than
     /// [`LowRankState::elements`] or a factor of other than [`LowRankState::factor_len`]; [`Error::NotFinite`] under
-    /// `NonFinite::Error`; [`Error::Limit`] where a device binds less at once than a tile's rows or all factors take;
-    /// [`Error::Backend`] where the device fails. The state, its residual included, is as it was whenever this fails.
+    /// `NonFinite::Error`; [`Error::Limit`] if a device binds less at once than a tile's rows or all factors take;
+    /// [`Error::Backend`] if the device fails. The state, its residual included, is as it was whenever this fails.
     pub fn begin_low_rank<'g>(
         &self,
         state: &mut LowRankState,
@@ -66,7 +66,7 @@ impl Device {
     /// be all-reduced. With several iterations, also P again.
     ///
     /// # Errors
-    /// [`Error::Order`] where another call is due; [`Error::Length`] for a factor of another length than was written,
+    /// [`Error::Order`] if another call is due; [`Error::Length`] for a factor of another length than was written,
     /// or to be written of other than [`LowRankState::factor_len`]; [`Error::NotFiniteFactor`] under
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn advance_low_rank(&self, state: &mut LowRankState, reduced: &[f32], factor: &mut [f32]) -> Result<(), Error> {
@@ -88,7 +88,7 @@ impl Device {
     /// is treated alike. [`LowRankState::outcome`] says what became of each tensor.
     ///
     /// # Errors
-    /// [`Error::Order`] where another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under
+    /// [`Error::Order`] if another call is due; [`Error::Length`]; [`Error::NotFiniteFactor`] under
     /// `NonFinite::Error`. The state is as it was whenever this fails.
     pub fn finish_low_rank(&self, state: &mut LowRankState, reduced: &[f32], output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();

@@ -240,7 +240,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Backend`] where a driver does not compile them; [`Error::Capturing`] where
+    /// [`Error::Unavailable`] or [`Error::Backend`] if a driver does not compile them; [`Error::Capturing`] where
     /// one is missing and the device's stream is being captured into a graph.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         #[cfg(feature = "cuda")]
@@ -263,7 +263,7 @@ impl Device {
     /// Buffers on this device.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device cannot hold them.
+    /// [`Error::Backend`] if the device cannot hold them.
     pub fn session(&self, sizes: Sizes) -> Result<Box<dyn Session + '_>, Error> {
         Ok(match &self.backend {
             Backend::Cpu(cpu) => Box::new(cpu.session(sizes)?),
@@ -355,7 +355,7 @@ impl Device {
     /// use gradwire::{Codec, Device, Dtype, Gradient, PayloadView, Qsgd, Seed};
     /// let (device, gradient) = (Device::cpu(), [0.5f32; 1000]);
     /// let plan = Qsgd::bits(4).plan(gradient.len(), Dtype::F32)?;
-    /// let mut message = vec![7; 8 + plan.payload_bytes()]; // a header of the caller's own, and the payload behind it
+    /// let mut message = vec![7; 8 + plan.payload_bytes()]; // a header of the caller's own, and the payload after it
     /// device.encode_plan_into(&plan, Gradient::from(&gradient), &mut [], Seed::new(1), &mut message[8..])?;
     /// assert_eq!(PayloadView::from_bytes(&message[8..])?.len(), 1000);
     /// # Ok::<(), gradwire::Error>(())
@@ -426,9 +426,9 @@ impl Device {
     /// The gradient that a payload holds, as f32.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the device's limits are too small for any part of it, or for the codes of a packed
+    /// [`Error::Limit`] if the device's limits are too small for any part of it, or for the codes of a packed
     /// payload, which are unpacked in one binding: [`Device::unpack`] on the CPU makes of it one that is decoded in
-    /// parts. [`Error::Backend`] where there is no memory for the gradient, or the device fails.
+    /// parts. [`Error::Backend`] if there is no memory for the gradient, or the device fails.
     pub fn decode(&self, payload: &(impl AsPayload + ?Sized)) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         let payload = payload.as_payload();
@@ -478,7 +478,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Limit`] for more payloads
+    /// [`Error::Mixed`] if the payloads are not of one codec, setting and length; [`Error::Limit`] for more payloads
     /// together than one buffer of the device holds; as [`Device::decode_into`].
     pub fn decode_sum(&self, payloads: &[impl AsPayload], weight: f32, output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();

@@ -43,7 +43,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::Dtype`] for a gradient or residual that is not the plan's; [`Error::NotFinite`]
-    /// under that policy, with the index in the flat gradient; [`Error::Backend`] where the device fails. The residual
+    /// under that policy, with the index in the flat gradient; [`Error::Backend`] if the device fails. The residual
     /// is as it was whenever this fails.
     pub fn encode_model<'g>(
         &self,
@@ -132,7 +132,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Length`] for an output of another length, or more or fewer payloads than tensors; [`Error::Other`] for
-    /// a payload of another codec, setting or length; [`Error::Backend`] where the device fails.
+    /// a payload of another codec, setting or length; [`Error::Backend`] if the device fails.
     pub fn decode_model(
         &self,
         plan: &ModelPlan,

@@ -19,8 +19,8 @@ impl Device {
     /// [`RandomK`] for what they are.
     ///
     /// # Errors
-    /// As [`RandomK::entries`]; [`Error::Limit`] where the gradient does not fit one binding of the device;
-    /// [`Error::Backend`] where it fails, or the memory cannot be had.
+    /// As [`RandomK::entries`]; [`Error::Limit`] if the gradient does not fit one binding of the device;
+    /// [`Error::Backend`] if it fails, or the memory cannot be had.
     pub fn encode_random(&self, codec: &RandomK, gradient: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         let elements = gradient.len() as u64;

@@ -14,7 +14,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Setting`] for a block that is no power of two from 32 to 8192; [`Error::TooLong`] for more than 2^31
-    /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
+    /// values; [`Error::Limit`] if the device's limits are too small for any part; [`Error::Backend`] if it
     /// fails, or the memory cannot be had.
     pub fn rotate(&self, rotation: Rotation, values: &[f32], seed: Seed) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
@@ -38,7 +38,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Setting`] for a block whose side is no power of two from 2 to 64; [`Error::TooLong`] for more than 2^31
-    /// values; [`Error::Limit`] where the device's limits are too small for any part; [`Error::Backend`] where it
+    /// values; [`Error::Limit`] if the device's limits are too small for any part; [`Error::Backend`] if it
     /// fails, or the memory cannot be had; [`RecipeError::Stages`] for [`Dct::tiles`].
     pub fn dct(&self, dct: Dct, values: &[f32]) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
@@ -65,7 +65,7 @@ impl Device {
         self.turn(Cosine { dct, elements, back: inverse }, input, elements)
     }
 
-    /// What some work makes of the values: so many others.
+    /// The `others` values that some work makes of `values`.
     fn turn<W>(&self, work: W, values: &[f32], others: u64) -> Result<Vec<f32>, Error>
     where
         W: CpuWork + Checked + for<'h> Work<Buffers<HostSlice<'h>> = TurnBuffers<HostSlice<'h>>>,

@@ -27,9 +27,9 @@ impl Device {
     /// Keeps the entries of largest magnitude. The seed matters where values are quantized.
     ///
     /// # Errors
-    /// [`Error::TooFew`] where more entries are asked for than there are, unless clamped; a setting out of range; more
-    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Limit`] where the entries
-    /// or the candidates are more than a device binds at once; [`Error::Backend`] where the device fails.
+    /// [`Error::TooFew`] if more entries are asked for than there are, unless clamped; a setting out of range; more
+    /// than 2^31 elements; an element that is not finite under `NonFinite::Error`; [`Error::Limit`] if the entries
+    /// or the candidates are more than a device binds at once; [`Error::Backend`] if the device fails.
     pub fn encode_sparse<'g>(
         &self,
         codec: &TopK,
@@ -99,7 +99,7 @@ impl Device {
     /// [`SparsePayload::len`] first, or decode into a buffer of the length that is expected.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for it, or the device fails.
+    /// [`Error::Backend`] if there is no memory for it, or the device fails.
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         // The length is the header's word, and may be 2^31 where there is no entry.
@@ -111,7 +111,7 @@ impl Device {
     /// `output = decode(payload)`.
     ///
     /// # Errors
-    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] where the device fails.
+    /// [`Error::Length`] for an output of another length than the gradient; [`Error::Backend`] if the device fails.
     /// The output is then as it was.
     pub fn decode_sparse_into(&self, payload: &SparsePayload, output: &mut [f32]) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
@@ -160,7 +160,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; [`Error::Limit`] for more entries
+    /// [`Error::Mixed`] if the payloads are of gradients of different lengths; [`Error::Limit`] for more entries
     /// together than one buffer of the device holds; as [`Device::decode_sparse_into`].
     pub fn decode_sparse_sum(
         &self,
@@ -211,8 +211,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are of gradients of different lengths; as
-    /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] where the residual
+    /// [`Error::Mixed`] if the payloads are of gradients of different lengths; as
+    /// [`Device::encode_sparse_with_feedback`]. Under `NonFinite::Error` also [`Error::NotFinite`] if the residual
     /// plus what the selection drops is not finite. The residual is as it was whenever this fails.
     ///
     /// Under `NonFinite::Propagate` the residual also stays as it was if a sum of two entries, or what would be in the
@@ -363,7 +363,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for a tile or for the table of segments; [`Error::Backend`]
+    /// [`Error::Limit`] if the limits are too small for a tile or for the table of segments; [`Error::Backend`]
     /// where the device fails. The residual is as it was whenever this fails.
     pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();

@@ -30,7 +30,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mixed`] where the payloads are not of one codec, setting and length; [`Error::Setting`] for more than
+    /// [`Error::Mixed`] if the payloads are not of one codec, setting and length; [`Error::Setting`] for more than
     /// 65535 of them, or of another codec than [`Sign`](crate::Sign); [`Error::Length`] for an output of another
     /// length; as [`Device::decode_into`] where the device fails. The output is then as it was.
     pub fn vote(&self, payloads: &[impl AsPayload], output: &mut [f32]) -> Result<(), Error> {

@@ -180,7 +180,7 @@ impl<'h> HostMemory<'h> {
         Ok(Self(pieces))
     }
 
-    /// The memory of the piece that a role begins, and the piece's name and length; none where the work has no such
+    /// The memory of the piece that a role begins, and the piece's name and length; none if the work has no such
     /// piece.
     fn take(&mut self, role: Role) -> Option<Held<'h>> {
         let at = self.0.iter().position(|piece| piece.roles[0].is_some_and(|(of, _)| of == role))?;
@@ -301,7 +301,7 @@ impl<'h> HostMemory<'h> {
         if at == 0 { bytes.first_chunk_mut() } else { None }
     }
 
-    /// The number at the beginning of what is read of a role; zero where that is not handed over.
+    /// The number at the beginning of what is read of a role; zero if that is not handed over.
     pub(crate) fn number(&mut self, role: Role) -> u64 {
         let bytes = self.take(role).and_then(|held| held.into_read(std::iter::once(0..8)).ok()?.pop());
         bytes.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -313,7 +313,7 @@ impl<'h> HostMemory<'h> {
         self.0.iter().find(is_role).is_none_or(|piece| matches!(piece.buffer, HostSlice::Parts(_)))
     }
 
-    /// What is read and written of a role; none where the work has no such role.
+    /// What is read and written of a role; none if the work has no such role.
     ///
     /// # Errors
     /// As [`HostMemory::read`].
@@ -350,7 +350,7 @@ impl<'h> HostMemory<'h> {
 /// Floats that are read, and stay.
 #[derive(Default)]
 pub(crate) struct Apart<'h> {
-    /// The old values; none where the work has none.
+    /// The old values; none if the work has none.
     pub(crate) from: Option<&'h [f32]>,
     /// Where the new values go, if they are wanted.
     pub(crate) to: Option<&'h mut [f32]>,
@@ -378,7 +378,7 @@ impl<'h> Update<'h> {
 struct Held<'h> {
     what: &'static str,
     needed: u64,
-    /// Empty where what is read is where the new values go.
+    /// Empty if what is read is where the new values go.
     read: Read<'h>,
     written: Written<'h>,
     grown: Option<&'h mut Vec<u32>>,

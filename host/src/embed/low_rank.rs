@@ -34,21 +34,21 @@ pub struct LowRankBuffers<B> {
 /// The beginning of a step: [`Device::begin_low_rank`](crate::Device::begin_low_rank) where nothing leaves the device.
 /// Once the device has come that far, `factors` holds the first factor, to be all-reduced there.
 ///
-/// Where it is not queued, the step has not begun; but after [`Error::Backend`], which may come when a part is queued,
-/// a state has to be uploaded anew. [`Error::Order`] where another call is due.
+/// If it is not queued, the step has not begun; but after [`Error::Backend`], which may come when a part is queued,
+/// a state has to be uploaded anew. [`Error::Order`] if another call is due.
 #[derive(Debug)]
 pub struct BeginLowRank<'s>(pub &'s mut ResidentLowRank);
 
 /// What is between two all-reduces: the factor in `factors`, which holds values, is taken, and the next one is left
 /// there.
 ///
-/// Where it is not queued, the step is where it was.
+/// If it is not queued, the step is where it was.
 #[derive(Debug)]
 pub struct AdvanceLowRank<'s>(pub &'s mut ResidentLowRank);
 
 /// The end of a step: the last factor in `factors` is taken, and `output` becomes what all workers together send.
 ///
-/// Where it is not queued, the step is where it was.
+/// If it is not queued, the step is where it was.
 #[derive(Debug)]
 pub struct FinishLowRank<'s>(pub &'s mut ResidentLowRank);
 

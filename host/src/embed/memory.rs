@@ -28,7 +28,7 @@ pub(crate) mod ops {
         /// Memory that holds anything.
         ///
         /// # Errors
-        /// [`Error::Backend`] where there is none left; [`Error::Limit`] for more than the device allocates at once.
+        /// [`Error::Backend`] if there is none left; [`Error::Limit`] for more than the device allocates at once.
         fn room(&self, bytes: u64) -> Result<Self::Room, Error>;
 
         /// All of a room.

@@ -8,7 +8,7 @@
 //!
 //! The header of a payload is written by the host, since it holds a checksum of the rest. In device memory there is the
 //! body alone: the scalars, and from the next multiple of 256 bytes on the codes, [`Header::body_bytes`] together.
-//! Bodies can be sent from device to device as they are, and lie one behind the other where several are decoded, as an
+//! Bodies can be sent from device to device as they are, and lie one after another where several are decoded, as an
 //! all-gather leaves them. [`Header::seal`] makes a payload of a body that was copied to the host, and
 //! [`Payload::write_body`] a body of a payload.
 //!
@@ -187,12 +187,12 @@ impl PayloadView<'_> {
 }
 
 impl DecodePlan {
-    /// The same plan for bodies that lie one behind the other in device memory, as [`DecodeBuffers`] has them.
+    /// The same plan for bodies that lie one after another in device memory, as [`DecodeBuffers`] has them.
     pub(crate) fn of_bodies(self) -> Self {
         Self { bodies: true, ..self }
     }
 
-    /// Writes the bodies of payloads one behind the other, as a decode in a caller's memory takes them.
+    /// Writes the bodies of payloads one after another, as a decode in a caller's memory takes them.
     ///
     /// # Errors
     /// [`Error::Other`] for a payload that was made with another codec, setting or length than the plan's;

@@ -97,7 +97,7 @@ pub(crate) fn refusal(status: Option<u32>, odd: Option<u64>) -> Result<(), Error
 
 impl LowRankState {
     /// What makes the step's factor of the side `known`, `input`, orthonormal, forms gradient + residual of the
-    /// compressed matrices, and multiplies. `None` where there are none.
+    /// compressed matrices, and multiplies. `None` if there are none.
     pub(crate) fn begin_phase<'a>(
         &'a self,
         gradient: Gradient<'a>,

@@ -24,7 +24,7 @@ pub struct Piece<B> {
     pub what: &'static str,
     /// How a backend names it.
     pub buffer: B,
-    /// Bytes of it that are used; zero where it is not looked at.
+    /// Bytes of it that are used; zero if it is not looked at.
     pub needed: u64,
     /// Bytes that its address has to be a multiple of on CUDA. On the host, floats and indices need the alignment of
     /// their type.
@@ -35,7 +35,7 @@ pub struct Piece<B> {
     pub before: u64,
     /// Bytes from its start on that the work leaves for its caller.
     pub after: u64,
-    /// The type of its elements, where it holds floats.
+    /// The type of its elements, if it holds floats.
     pub dtype: Option<Dtype>,
     /// The buffers of the plan's passes that lie in it, and where they begin.
     pub(crate) roles: [Option<(Role, u64)>; 2],
@@ -56,7 +56,7 @@ impl<B> Piece<B> {
         Self { before: self.needed, ..self }
     }
 
-    /// A piece that is scratch, but for so many bytes that are kept from one call to the next.
+    /// A piece that is scratch, but for its first bytes: the work reads `before` of them, and keeps `after`.
     pub(crate) fn scratch(self, before: u64, after: u64) -> Self {
         Self { access: Access::Scratch, before, after, ..self }
     }

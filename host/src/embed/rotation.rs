@@ -11,7 +11,7 @@ use crate::rotation::tiles::{self, Move};
 use crate::rotation::{Dct, Rotation, dct, passes};
 use crate::seed::Seed;
 
-/// A rotation of so many elements: [`Device::rotate`](crate::Device::rotate), or back.
+/// A rotation: [`Device::rotate`](crate::Device::rotate), or back.
 pub(crate) struct Turn {
     pub(crate) rotation: Rotation,
     pub(crate) elements: u64,
@@ -19,14 +19,14 @@ pub(crate) struct Turn {
     pub(crate) seed: Seed,
 }
 
-/// A cosine transform of so many elements: [`Device::dct`](crate::Device::dct), or back.
+/// A cosine transform: [`Device::dct`](crate::Device::dct), or back.
 pub(crate) struct Cosine {
     pub(crate) dct: Dct,
     pub(crate) elements: u64,
     pub(crate) back: bool,
 }
 
-/// Tiles put one behind the other, or back, of so many elements in all. The CPU has none: there it is
+/// Tiles put one after another, or back. The CPU has none: there it is
 /// [`Tiles::order`](crate::rotation::Tiles::order).
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) struct Tiling {

@@ -105,7 +105,7 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
 /// What memory is for.
 const FOUND: &str = "what a device found";
 
-/// Refuses more words than a piece of so many bytes has: the device's memory or its arithmetic is at fault.
+/// Refuses more words than a piece of `bytes` bytes has: the device's memory or its arithmetic is at fault.
 pub(crate) fn expect_found(words: u64, bytes: u64) -> Result<(), Error> {
     let found = words.saturating_mul(4);
     if found <= bytes { Ok(()) } else { Err(Error::Length { what: FOUND, found, expected: bytes, unit: "bytes" }) }

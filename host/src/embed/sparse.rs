@@ -20,7 +20,7 @@ pub struct SelectBuffers<B> {
     /// Where their values go, f32. Written.
     pub values: B,
     /// Scratch of [`Selection::workspace_bytes`], from a multiple of 256 bytes on, whose first bytes hold
-    /// [`Selection::table`]: the selection leaves those as they are, or where it is lazy keeps there what was sent.
+    /// [`Selection::table`]: the selection leaves those as they are, or if it is lazy keeps there what was sent.
     pub workspace: B,
 }
 
@@ -29,7 +29,7 @@ pub struct SelectBuffers<B> {
 pub struct ScanBuffers<B> {
     /// The gradient. Read; holds values.
     pub gradient: B,
-    /// The residual, with feedback. Read; written where it is settled first.
+    /// The residual, with feedback. Read; written if it is settled first.
     pub residual: Option<B>,
     /// As [`SelectBuffers::workspace`].
     pub workspace: B,

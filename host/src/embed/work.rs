@@ -31,10 +31,10 @@ pub trait Work: sealed::Sealed {
     /// The memory that it works on.
     type Buffers<B>;
 
-    /// Its passes, in order, for a device of these limits. None where there is nothing to do.
+    /// Its passes, in order, for a device of these limits. None if there is nothing to do.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of it; those that the work's own page has.
+    /// [`Error::Limit`] if the limits are too small for any part of it; those that the work's own page has.
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error>;
 
     /// What it asks of each piece of memory.
@@ -102,7 +102,7 @@ pub struct EncodeBuffers<B> {
 /// The memory that a decode works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeBuffers<B> {
-    /// Bodies, one behind the other, [`Header::body_bytes`] each. Read; hold bytes, any bytes.
+    /// Bodies, one after another, [`Header::body_bytes`] each. Read; hold bytes, any bytes.
     pub bodies: B,
     /// Where the values go, f32. Written; read with [`DecodeMode::Add`], and then it holds values. Of
     /// many tensors it is always read, since what is between them stays.
@@ -160,7 +160,7 @@ pub struct DecodeModel<'p> {
     pub plan: &'p ModelPlan,
     /// What becomes of the output.
     pub mode: DecodeMode,
-    /// How many bodies lie one behind the other, [`ModelPlan::body_bytes`] each.
+    /// How many bodies lie one after another, [`ModelPlan::body_bytes`] each.
     pub payloads: u32,
 }
 
@@ -283,12 +283,12 @@ fn status(is_guarded: bool) -> Vec<(Role, Range<u64>)> {
     is_guarded.then_some((Role::Status, 0..4)).into_iter().collect()
 }
 
-/// An answer that is a word; zero where it was not asked for.
+/// An answer that is a word; zero if it was not asked for.
 pub(crate) fn word(answers: &[Vec<u8>], at: usize) -> u32 {
     answers.get(at).and_then(|answer| answer.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// One body or several, one behind the other.
+/// One body or several, one after another.
 fn body<B>(what: &'static str, buffer: B, header: &Header, count: u32) -> Piece<B> {
     bodies(what, buffer, header.codes_offset(), u64::from(count).saturating_mul(header.body_bytes()))
 }

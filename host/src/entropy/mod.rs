@@ -1,4 +1,4 @@
-//! An entropy stage behind a finished payload: codes of fixed width, packed as Elias codes or in base 3, and back.
+//! An entropy stage after a finished payload: codes of fixed width, packed as Elias codes or in base 3, and back.
 
 pub(crate) mod packing;
 pub(crate) mod passes;

@@ -35,7 +35,7 @@ impl Packing {
     /// For codes of payloads with this header, packed or not, that are packed so.
     ///
     /// # Errors
-    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] where the codes, which are one
+    /// [`Error::NotPacked`] for codes that cannot be packed so; [`Error::Limit`] if the codes, which are one
     /// binding, may not fit one of a device with these limits.
     pub fn new(header: &Header, entropy: Entropy, limits: &Limits) -> Result<Self, Error> {
         check(header, entropy)?;
@@ -51,7 +51,7 @@ impl Packing {
     }
 
     /// Codes to packed ones, in order. The first word of [`Role::Status`](crate::session::Role::Status) becomes the
-    /// number of words behind the table.
+    /// number of words after the table.
     pub fn pack(&self) -> &[Pass] {
         &self.pack
     }

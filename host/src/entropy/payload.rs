@@ -15,7 +15,7 @@ pub(crate) const PAYLOAD: &str = "a payload";
 pub(crate) struct Packed<'p> {
     /// Their bytes, as in a payload.
     pub(crate) bytes: Cow<'p, [u8]>,
-    /// Words behind the table.
+    /// Words after the table.
     pub(crate) words: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn as_it_is(payload: &PayloadView<'_>) -> Result<Payload, Error> {
     Ok(Payload::seal(*payload.header(), bytes))
 }
 
-/// The payload with these codes in the place of its own.
+/// The payload with these codes in place of its own.
 pub(crate) fn packed_payload(
     payload: &PayloadView<'_>,
     entropy: Entropy,
@@ -47,7 +47,7 @@ pub(crate) fn packed_payload(
     Ok(Payload::seal(header, bytes))
 }
 
-/// Bytes of a payload of this header with the scalars of another, zeros in the place of the codes, and where those
+/// Bytes of a payload of this header with the scalars of another, zeros in place of the codes, and where those
 /// begin.
 pub(crate) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u8>, usize), Error> {
     let mut bytes = zeros(header.payload_bytes(), PAYLOAD)?;
@@ -56,11 +56,11 @@ pub(crate) fn front(header: &Header, payload: &PayloadView<'_>) -> Result<(Vec<u
     Ok((bytes, codes_at))
 }
 
-/// Bytes of the packed codes that a device says it has made as so many words, behind their table: checked before
+/// Bytes of the packed codes that a device says it has made as `words` words, after their table: checked before
 /// anything of that size is read.
 ///
 /// # Errors
-/// [`Error::Backend`] where no codes are packed in so many words: the device's memory or its arithmetic is at fault.
+/// [`Error::Backend`] if no codes are packed in that many words: the device's memory or its arithmetic is at fault.
 pub(crate) fn bytes_of_total(kind: BackendKind, header: &Header, entropy: Entropy, words: u32) -> Result<u64, Error> {
     let (n, total) = (header.elements(), u64::from(words));
     if (entropy.least_words(n)..=entropy.most_words(n, header.bits())).contains(&total) {

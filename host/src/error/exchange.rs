@@ -148,7 +148,7 @@ pub enum ExchangeError {
         ranks: u32,
     },
     /// A step that was broken off: by a panic in the group, by a device that failed while the step was undone, or by
-    /// anything behind the first operation of a step that is queued.
+    /// anything after the first operation of a step that is queued.
     #[error(
         "an earlier step was broken off, and gradient and state may be half changed; restore a saved state on every rank"
     )]

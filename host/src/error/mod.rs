@@ -223,7 +223,7 @@ pub enum Error {
         rank: u32,
         /// The largest that is possible: 32, or the lesser side of the matrix.
         most: u64,
-        /// Which tensor has no such rank; none where no tensor could have it.
+        /// Which tensor has no such rank; none if no tensor could have it.
         tensor: Option<u64>,
     },
     /// A setting out of range.
@@ -247,7 +247,7 @@ pub enum Error {
     Shape {
         /// What differs.
         what: &'static str,
-        /// At which tensor; none where it is the same for all.
+        /// At which tensor; none if it is the same for all.
         tensor: Option<u64>,
         /// What the state has.
         found: u64,

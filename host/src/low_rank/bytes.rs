@@ -38,7 +38,7 @@ impl LowRankState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for them.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] if there is no memory for them.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         self.expect_idle("to_bytes")?;
         let feedback = self.codec.feedback();
@@ -166,7 +166,7 @@ fn check_entry(value: f32, orthonormal: bool, index: u64) -> Result<(), StateErr
     Ok(())
 }
 
-/// Reads the entries of so many tensors, or as many as there are bytes for, each checked against the table's; their
+/// Reads the entries of `count` tensors, or as many as there are bytes for, each checked against the table's; their
 /// flags.
 fn entries(table: &Table, reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, Error> {
     let count = count.min(reader.0.len() / ENTRY);

@@ -11,7 +11,7 @@ pub enum Outcome {
     Kept,
     /// The same, but nothing was kept. Of a matrix the residual was dropped, so the gradients of this step and of the
     /// one that was kept are lost, and what had waited before them; of a tensor that is not compressed, the elements
-    /// that were not finite. So it is where it happens for the second time within three steps, since the residual
+    /// that were not finite. So it is when it happens for the second time within three steps, since the residual
     /// itself may be what overflows; and without feedback.
     Dropped,
 }

@@ -38,7 +38,7 @@ pub(crate) struct Layout {
     /// What the tiles leave of a product, and before that, what the blocks leave that share a factor: the products of
     /// its columns over their rows.
     pub(crate) shares: u64,
-    /// Where the state is on the device, the status, which a look at all elements leaves: behind all that passes bind
+    /// Where the state is on the device, the status, which a look at all elements leaves: after all that passes bind
     /// as their workspace, since a dispatch may not bind a word twice.
     pub(crate) status: u64,
     pub(crate) words: u64,
@@ -67,7 +67,7 @@ pub(crate) struct LowRankPlan {
     pub(crate) table: Vec<u32>,
     pub(crate) layout: Layout,
     matrices: u64,
-    /// Tensors of the table: the matrices, and where the state is on the device, the others behind them.
+    /// Tensors of the table: the matrices, and where the state is on the device, the others after them.
     tensors: u64,
     /// Whether the state is on the device.
     resident: bool,
@@ -216,7 +216,7 @@ impl LowRankPlan {
         self.tensors == 0
     }
 
-    /// Entries that a round hands out, the last one with the tensors that are not compressed behind its factors.
+    /// Entries that a round hands out, the last one with the tensors that are not compressed after its factors.
     fn round_len(&self, side: Side, is_last: bool) -> u64 {
         self.sent[side as usize] + if is_last { self.plain } else { 0 }
     }
@@ -412,7 +412,7 @@ impl LowRankPlan {
         }
     }
 
-    /// Works on the tensors that are not compressed, of which `side`'s factors have them behind them.
+    /// Works on the tensors that are not compressed, of which `side`'s factors have them after them.
     fn over_plain(&self, passes: &mut Vec<Pass>, flags: u32, side: Side, limits: &Limits) -> Result<(), Error> {
         let base = LowRankParams {
             tiles: self.layout.plain_tiles as u32,

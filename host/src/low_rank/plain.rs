@@ -52,7 +52,7 @@ impl LowRankState {
         parts.flat_map(odd).map(|i| i as u64)
     }
 
-    /// Writes them behind the last factor; `plain` is empty in the other rounds.
+    /// Writes them after the last factor; `plain` is empty in the other rounds.
     pub(crate) fn write_plain(&self, mut plain: &mut [f32]) {
         if plain.is_empty() {
             return;

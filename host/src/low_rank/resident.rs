@@ -65,7 +65,7 @@ impl PowerSgd {
     /// the same seed; the seed's step is where the state's steps begin.
     ///
     /// # Errors
-    /// As [`PowerSgd::state`]; [`Error::Limit`] where all factors take more than 2^32 words.
+    /// As [`PowerSgd::state`]; [`Error::Limit`] if all factors take more than 2^32 words.
     pub fn resident(&self, tensors: &[Matrix], dtype: Dtype, seed: Seed) -> Result<ResidentLowRank, Error> {
         let _environment = FloatEnvironment::standard();
         let (table, seed) = (self.table(tensors)?, shared(seed)?);
@@ -75,7 +75,7 @@ impl PowerSgd {
     }
 }
 
-/// What a rank keeps where it sends another factor than the mean.
+/// What a rank keeps if it sends another factor than the mean.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl ResidentLowRank {
     /// The same steps, of which a rank keeps what it has not sent itself, as with [`LowRankState::keep_own`]: what is
@@ -83,7 +83,7 @@ impl ResidentLowRank {
     /// step before it ended. The state takes more bytes.
     ///
     /// # Errors
-    /// [`Error::Limit`] where all factors take more than 2^32 words.
+    /// [`Error::Limit`] if all factors take more than 2^32 words.
     pub(crate) fn keeping_own(mut self) -> Result<Self, Error> {
         self.plan = LowRankPlan::with_own(&self.table, self.dtype, self.codec.feedback());
         self.plan.check_words()?;
@@ -103,7 +103,7 @@ impl ResidentLowRank {
         for (_, part) in self.table.compressed() {
             let (entries, stride) = (part.dimension(side) as u64, part.stride(side) as u64);
             let first = self.plan.layout.own[side as usize] + part.start(side) as u64;
-            // Columns lie one behind the other, unless they are padded.
+            // Columns lie one after another, unless they are padded.
             let (columns, length) = if entries == stride { (1, rank as u64 * entries) } else { (rank as u64, entries) };
             for column in 0..columns {
                 places.push(OwnPlace { from: 4 * from, to: 4 * (first + column * stride), bytes: 4 * length });
@@ -272,7 +272,7 @@ impl ResidentLowRank {
     /// # Errors
     /// [`Error::Order`] while a step is under way; [`Error::Length`] for other than [`ResidentLowRank::saved_bytes`]
     /// and an entry of the residual for each element; [`Error::State`] for a number that no step leaves behind, such as
-    /// a residual that is not finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] where there is
+    /// a residual that is not finite, which [`PowerSgd::restore`] would refuse too; [`Error::Backend`] if there is
     /// no memory for it.
     pub fn download(&self, state: &[u8], residual: &[f32]) -> Result<LowRankState, Error> {
         let _environment = FloatEnvironment::standard();
@@ -391,7 +391,7 @@ impl ResidentLowRank {
     ///
     /// # Errors
     /// [`Error::NotFinite`]: residual and state are as they were, and the step has not begun. [`Error::Length`] for other than four
-    /// bytes; [`Error::Order`] where a step has not just begun.
+    /// bytes; [`Error::Order`] if a step has not just begun.
     pub fn check(&mut self, status: &[u8]) -> Result<(), Error> {
         if !self.codec.is_guarded() {
             return Ok(());
@@ -422,7 +422,7 @@ impl ResidentLowRank {
     /// The passes of the next step on a single worker, call by call, for a session: what is timed where PowerSGD is.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way; [`Error::Limit`] where the limits are too small.
+    /// [`Error::Order`] while a step is under way; [`Error::Limit`] if the limits are too small.
     pub fn passes_of_step(&self, limits: &Limits) -> Result<Vec<Vec<Pass>>, Error> {
         let mut steps = self.clone();
         let mut calls = Vec::new();

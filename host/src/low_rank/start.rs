@@ -15,7 +15,7 @@ impl PowerSgd {
     /// [`Error::WorkerSeed`] for a seed of another worker than 0: first factors that differ would make a mean of
     /// factors that is no factor of the mean. [`Error::Rank`] for a rank of 0, above 32, or above min(n, m) of a matrix
     /// that is to be compressed; [`Error::Setting`]; [`Error::TooLong`] for more than 2^31 elements together, or a side
-    /// that this machine cannot count; [`Error::Backend`] where there is no memory for it.
+    /// that this machine cannot count; [`Error::Backend`] if there is no memory for it.
     pub fn state(&self, tensors: &[Matrix], seed: Seed) -> Result<LowRankState, Error> {
         let _environment = FloatEnvironment::standard();
         LowRankState::new(*self, self.table(tensors)?, shared(seed)?)

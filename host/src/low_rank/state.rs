@@ -135,19 +135,19 @@ impl LowRankState {
         self.codec.rounds()
     }
 
-    /// Whether a tensor is sent as factors; `None` where there is no such tensor.
+    /// Whether a tensor is sent as factors; `None` if there is no such tensor.
     pub fn is_compressed(&self, tensor: usize) -> Option<bool> {
         self.table.parts.get(tensor).map(|part| part.compressed)
     }
 
-    /// What became of a tensor in the last step that was finished; `None` where there is no such tensor, or before the
+    /// What became of a tensor in the last step that was finished; `None` if there is no such tensor, or before the
     /// first.
     pub fn outcome(&self, tensor: usize) -> Option<Outcome> {
         self.fates.get(tensor)?.outcome
     }
 
     /// Entries of the factor that the next call hands out: r for each row of every compressed matrix, or for each
-    /// column; the last of a step has the tensors that are not compressed behind it. 0 where
+    /// column; the last of a step has the tensors that are not compressed after it. 0 where
     /// [`crate::Device::finish_low_rank`] is due, which hands out none.
     pub fn factor_len(&self) -> usize {
         if self.round == self.rounds() {
@@ -194,7 +194,7 @@ impl LowRankState {
     /// R^T overflows, nothing is kept, here as in the next step.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for it.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] if there is no memory for it.
     pub fn residual(&self) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
         self.expect_idle("residual")?;
@@ -278,9 +278,9 @@ impl LowRankState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] where the other state is for other tensors, another rank, or one of the two has feedback and
-    /// the other has none; [`Error::Overflow`] where a sum is too large for f32; [`Error::Order`] while a step of
-    /// either is under way; [`Error::Backend`] where there is no memory for both. Both residuals are then as they were.
+    /// [`Error::Shape`] if the other state is for other tensors, another rank, or one of the two has feedback and
+    /// the other has none; [`Error::Overflow`] if a sum is too large for f32; [`Error::Order`] while a step of
+    /// either is under way; [`Error::Backend`] if there is no memory for both. Both residuals are then as they were.
     pub fn absorb(&mut self, leaving: &Self) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         self.table.expect_same(&leaving.table)?;
@@ -298,7 +298,7 @@ impl LowRankState {
     /// The state of a worker that joins: the same factors and step, and no residual.
     ///
     /// # Errors
-    /// [`Error::Order`] while a step is under way; [`Error::Backend`] where there is no memory for it.
+    /// [`Error::Order`] while a step is under way; [`Error::Backend`] if there is no memory for it.
     pub fn joining(&self) -> Result<Self, Error> {
         self.expect_idle("joining")?;
         let mut state = self.copied()?;
@@ -306,7 +306,7 @@ impl LowRankState {
         Ok(state)
     }
 
-    /// This state behind `steps` steps, with this residual, and with the factors that other states have of its tensors:
+    /// This state after `steps` steps, with this residual, and with the factors that other states have of its tensors:
     /// for each tensor a state and the tensor's number there. Where there is none, factors begin anew.
     pub(crate) fn carried(
         &self,
@@ -361,7 +361,7 @@ impl LowRankState {
             before.try_reserve_exact(self.sums.len()).map_err(|_| Error::no_memory("a second residual", bytes))?;
             before.resize(self.sums.len(), 0.0);
         }
-        // All that a step changes before its last call, which changes the rest and cannot fail behind that.
+        // All that a step changes before its last call, which changes the rest and cannot fail after that.
         let (sent, poisoned) = (self.sent.clone(), self.poisoned.clone());
         self.keep = true;
         let done = step(self);
@@ -408,7 +408,7 @@ impl LowRankState {
     /// What a step will replace, but for the residual, which a step leaves in `before`.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for a copy of the factors.
+    /// [`Error::Backend`] if there is no memory for a copy of the factors.
     pub(crate) fn begin_undo(&self) -> Result<Step, Error> {
         Ok(Step {
             step: self.step,

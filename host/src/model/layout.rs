@@ -13,7 +13,7 @@ pub struct TensorSpan {
 }
 
 impl TensorSpan {
-    /// The element behind its last one.
+    /// The element after its last one.
     pub const fn end(self) -> u64 {
         self.offset.saturating_add(self.elements)
     }
@@ -37,7 +37,7 @@ impl Layout {
     /// Tensors anywhere in the buffer, in the order in which they are numbered; none may share an element with another.
     ///
     /// # Errors
-    /// [`Error::Overlap`] for two that do; [`Error::TooLong`] where the last element of the buffer is beyond 2^31.
+    /// [`Error::Overlap`] for two that do; [`Error::TooLong`] if the last element of the buffer is beyond 2^31.
     pub fn new(spans: Vec<TensorSpan>) -> Result<Self, Error> {
         let elements = spans.iter().map(|span| span.end()).max().unwrap_or(0);
         if elements > MAX_ELEMENTS {
@@ -53,7 +53,7 @@ impl Layout {
         Ok(Self { spans, elements })
     }
 
-    /// Tensors one behind the other, without gaps.
+    /// Tensors one after another, without gaps.
     ///
     /// # Errors
     /// [`Error::TooLong`] for more than 2^31 elements together.
@@ -67,7 +67,7 @@ impl Layout {
         Self::new(lengths.into_iter().map(place).collect())
     }
 
-    /// Tensors of these shapes, one behind the other, without gaps.
+    /// Tensors of these shapes, one after another, without gaps.
     ///
     /// # Errors
     /// As [`Layout::packed`].

@@ -25,7 +25,7 @@ const BASE_ELEMENTS: u64 = ALIGNMENT / 2;
 /// how it was made. The number of launches does not depend on the number of tensors: an encode is one, or three where
 /// every tensor is one bucket, whose statistics are taken and folded first.
 ///
-/// In device memory the bodies of all tensors are one: first the scalars of every tensor, one behind the other, then,
+/// In device memory the bodies of all tensors are one: first the scalars of every tensor, one after another, then,
 /// from the next multiple of 256 bytes on, the codes of every tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelPlan {
@@ -74,7 +74,7 @@ impl ModelPlan {
     ///
     /// # Errors
     /// As [`Codec::plan`]; [`Error::Packed`] for a codec whose payloads are packed; [`Error::Uneven`] for a codec of
-    /// the caller's that plans tensors with different settings; [`Error::Limit`] where the limits are too small for any
+    /// the caller's that plans tensors with different settings; [`Error::Limit`] if the limits are too small for any
     /// part of a tensor, or, where every tensor is one bucket, for the scalars and the statistics of all of them.
     pub fn new(codec: &(impl Codec + ?Sized), layout: &Layout, dtype: Dtype, limits: &Limits) -> Result<Self, Error> {
         let plan = |elements: u64| codec.plan(elements as usize, dtype);

@@ -10,7 +10,7 @@ use crate::wire::CodecId;
 /// Words of a folded statistic.
 const STATISTIC_WORDS: u32 = 2;
 
-/// The tensors that have elements, as the table names them behind its items.
+/// The tensors that have elements, as the table names them after its items.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Whole {
     table_word: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Adds the tensors of these items, which lie one tensor behind the other, to the table, and tells the items where
+    /// Adds the tensors of these items, which lie one tensor after another, to the table, and tells the items where
     /// their tensor's statistic will be.
     pub(crate) fn new(codec: CodecId, items: &[Item], table: &mut Vec<u32>) -> Self {
         let partial_words = codec.partial_words();
@@ -50,7 +50,7 @@ impl Whole {
         self.table_word
     }
 
-    /// Bytes of the status, the partial statistics and the folded ones; none where no tensor has an element.
+    /// Bytes of the status, the partial statistics and the folded ones; none if no tensor has an element.
     pub(crate) fn bytes(&self) -> u64 {
         if self.tensors > 0 { u64::from(self.words) * 4 } else { 0 }
     }

@@ -96,7 +96,7 @@ impl DecodePlan {
     /// with the same result to the bit.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Setting`] for more than
+    /// [`Error::Limit`] if the limits are too small for any part of the tensor; [`Error::Setting`] for more than
     /// 65,536 payloads.
     pub fn passes(&self, mode: DecodeMode, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let mut passes = Vec::new();

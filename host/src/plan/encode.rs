@@ -19,7 +19,7 @@ use crate::wire::{Bucket, CodecId, Entropy, Header};
 /// The final statistic's room at the front of the workspace.
 const FINAL_BYTES: u64 = ALIGNMENT;
 
-/// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with so many elements a bucket and so many levels.
+/// The bound on E|C(x) - x|^2 / |x|^2 of a quantizer with `elements` elements a bucket and `levels` levels.
 pub(crate) fn omega(codec: CodecId, elements: u64, levels: u32) -> f64 {
     FloatEnvironment::within(|| bound(codec, elements, levels))
 }
@@ -58,9 +58,9 @@ pub(crate) enum Scale {
     Own,
     /// Nothing: it is 1.
     One,
-    /// As its own, and at most so many standard deviations.
+    /// As its own, and at most this many standard deviations.
     Clipped(f32),
-    /// So many times its own.
+    /// This many times its own.
     Stretched(f32),
     /// Its own, and at least this power of two.
     AtLeast(f32),
@@ -86,7 +86,7 @@ impl EncodePlan {
     /// decoding does not give back.
     ///
     /// # Errors
-    /// [`Error::FeedbackDiverges`] where the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and the
+    /// [`Error::FeedbackDiverges`] if the codec's variance factor omega, [`EncodePlan::omega`], is 1 or more and the
     /// codec is not the contraction: feedback would amplify the error at every step (`contractive()` is the remedy).
     pub fn with_feedback(self) -> Result<Self, Error> {
         let _environment = FloatEnvironment::standard();
@@ -285,7 +285,7 @@ impl EncodePlan {
     /// The passes, in order.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose
+    /// [`Error::Limit`] if the limits are too small for any part of the tensor; [`Error::Packed`] for a plan whose
     /// payload is packed.
     pub fn passes(&self, seed: Seed, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let _environment = FloatEnvironment::standard();

@@ -51,7 +51,7 @@ pub enum Kernel {
     Rotate,
     /// Transforms blocks by cosines, or transforms them back.
     Dct,
-    /// Puts tiles of a matrix one behind the other, or puts them back.
+    /// Puts tiles of a matrix one after another, or puts them back.
     Tiles,
     /// Counts the signs of payloads.
     Vote,
@@ -118,10 +118,10 @@ pub enum Kernel {
     PowerSgdProducts,
     /// Takes a step back if it found a number that is not finite: of exchanges that are queued on a CUDA stream.
     Restore,
-    /// Encodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Encode`] and
+    /// Encodes, for a setting that the compiler knows: what CUDA launches in place of [`Kernel::Encode`] and
     /// [`Kernel::EncodeSegments`]. No plan names it.
     Fixed(Preset),
-    /// Decodes, for a setting that the compiler knows: what CUDA launches in the place of [`Kernel::Decode`] and
+    /// Decodes, for a setting that the compiler knows: what CUDA launches in place of [`Kernel::Decode`] and
     /// [`Kernel::DecodeSegments`]. No plan names it.
     FixedDecode(DecodePreset),
 }

@@ -33,7 +33,7 @@ pub enum Params {
     Rotate(RotateParams),
     /// Of the kernel that transforms blocks by cosines.
     Dct(DctParams),
-    /// Of the kernel that puts tiles one behind the other.
+    /// Of the kernel that puts tiles one after another.
     Tiles(TilesParams),
     /// Of the kernel that counts votes.
     Vote(VoteParams),

@@ -118,7 +118,7 @@ impl RandomK {
         Ok(k)
     }
 
-    /// Refuses error feedback where it would diverge.
+    /// Refuses error feedback if it would diverge.
     pub(crate) fn check_feedback(&self, n: u64, k: u64) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         let omega = n as f64 / k.max(1) as f64 - 1.0;

@@ -4,7 +4,7 @@
 ///
 /// Every algorithm leaves the same bits on every rank, whatever the order in which messages arrive: sums are made in an
 /// order that the numbers of the ranks fix. With error feedback nothing is lost: the gradients and all residuals before
-/// a step add up to the number of ranks times the mean, and all residuals behind it, but for the rounding of binary32.
+/// a step add up to the number of ranks times the mean, and all residuals after it, but for the rounding of binary32.
 /// Gradients lie in the host's memory, but for [`Algorithm::Gather`].
 ///
 /// | algorithm | messages of a rank | for |

@@ -3,7 +3,7 @@
 /// A published method, as GRACE has it by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its name, as it stands in a text behind `grace:`.
+    /// Its name, as it stands in a text after `grace:`.
     pub name: &'static str,
     /// The recipe that it stands for.
     pub recipe: &'static str,
@@ -113,8 +113,8 @@ const fn of(
     Method { name, recipe, source, differs }
 }
 
-/// The text of a recipe in the place of a method's name, where a text begins with one; or the names that there are,
-/// where it begins with another.
+/// The text of a recipe in place of a method's name, where a text begins with one; or the names that there are,
+/// if it begins with another.
 pub(super) fn expanded(text: &str) -> Option<Result<String, String>> {
     let behind = text.strip_prefix(PREFIX)?;
     let name = behind.split(['+', ':', '=']).next().unwrap_or(behind);

@@ -41,13 +41,13 @@ impl Promise {
         Self { unbiased, omega: Some(omega).filter(|omega| omega.is_finite()), delta, linear: false, deterministic }
     }
 
-    /// Of a quantizer behind a selection that keeps the part delta of |x|^2 at least.
+    /// Of a quantizer after a selection that keeps the part delta of |x|^2 at least.
     ///
     /// What the selection drops and what the quantizer takes from the rest have no element in common. So with K the
     /// part kept,
     /// |C(x) - x|^2 = |x|^2 - |K|^2 + |Q(K) - K|^2 <= |x|^2 - delta_Q |K|^2 <= (1 - delta_Q delta) |x|^2 where the
     /// quantizer has a delta_Q, and |x|^2 - |K|^2 + omega |K|^2 <= max(1, omega) |x|^2 in any case. This is lemma 1 of
-    /// Basu, Data, Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019, for any contraction in the place of their
+    /// Basu, Data, Karakus and Diggavi, "Qsparse-local-SGD", NeurIPS 2019, for any contraction in place of their
     /// quantizer.
     pub(super) fn behind(self, delta: Option<f64>, keeps_all: bool) -> Self {
         if keeps_all {

@@ -31,14 +31,14 @@ use crate::wire::Entropy;
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | bound | `peers:norm=20` | [`Recipe::peers_within`]: a step in which a rank sends more fails |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
-/// | quantization | `f16`, `bf16`, behind a selection | [`TopK::values`] |
+/// | quantization | `f16`, `bf16`, after a selection | [`TopK::values`] |
 /// | rotation | `rotate`, `rotate:block=512`, `rotate:own`; `eden` and `drive` bring it | [`Recipe::rotate`] |
-/// | transform | `dct`, `dct:block=64`, `dct:tiles` | [`Recipe::dct`]: all behind it is of coefficients |
-/// | entropy coding | `elias`, behind `ternary`, `qsgd`, `float:int8` and `float:int16`, behind a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
-/// | entropy coding | `delta`, behind the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
-/// | entropy coding | `base3`, behind `ternary` and `qsgd:bits=2`, behind a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
-/// | entropy coding | `sparse`, behind the same as `elias` | [`Qsgd::sparse`](crate::Qsgd::sparse): places and levels of what is not zero |
-/// | vote | `vote`, behind `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
+/// | transform | `dct`, `dct:block=64`, `dct:tiles` | [`Recipe::dct`]: all after it is of coefficients |
+/// | entropy coding | `elias`, after `ternary`, `qsgd`, `float:int8` and `float:int16`, after a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
+/// | entropy coding | `delta`, after the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
+/// | entropy coding | `base3`, after `ternary` and `qsgd:bits=2`, after a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
+/// | entropy coding | `sparse`, after the same as `elias` | [`Qsgd::sparse`](crate::Qsgd::sparse): places and levels of what is not zero |
+/// | vote | `vote`, after `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4`, `powersgd:rank=4+qsgd:bits=8` | [`PowerSgd`], summed in f32, or through a [`Quantizer`] |
 /// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
 /// | memory | `ef` | error feedback. `onebit`, `sign`, `ternary:stretch=1`, `randomk` and `powersgd` have it unless `noef` is there |
@@ -57,7 +57,7 @@ use crate::wire::Entropy;
 /// **Momentum correction** (Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, equation 4 and
 /// section 3.2): with gradient g, momentum u and residual v, u = m u + g, then v = v + u is encoded, and v keeps what
 /// was not sent. Where entries are selected, u becomes zero at those that were sent. A momentum that is not finite
-/// counts as zero in the next step. The optimizer behind it then has no momentum of its own. `nesterov` is their other
+/// counts as zero in the next step. The optimizer after it then has no momentum of its own. `nesterov` is their other
 /// form: u = m (u + g), then v = v + (u + g).
 ///
 /// ```
@@ -135,7 +135,7 @@ impl Recipe {
         }
     }
 
-    /// The same with this quantization of what is sent, in the place of the one it has, and with this one's packing of
+    /// The same with this quantization of what is sent, in place of the one it has, and with this one's packing of
     /// codes.
     ///
     /// ```
@@ -174,7 +174,7 @@ impl Recipe {
         self
     }
 
-    /// The same with differences to an estimate sent, in the place of gradients, and without any other memory.
+    /// The same with differences to an estimate sent, in place of gradients, and without any other memory.
     ///
     /// ```
     /// use gradwire::{Qsgd, Recipe, Shift, TopK};
@@ -202,7 +202,7 @@ impl Recipe {
     /// The same with momentum of this factor, and without error feedback: what is encoded is u = m u + g.
     ///
     /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex
-    /// problems", ICML 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in the place of g changes no
+    /// problems", ICML 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in place of g changes no
     /// sign.
     ///
     /// ```
@@ -258,7 +258,7 @@ impl Recipe {
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3: residuals grow with
     /// the steps, so that gradients are clipped where they are added, and the sum of the ranks' is as long as one of
-    /// norm c clipped behind it.
+    /// norm c clipped after it.
     ///
     /// * **Of what**: the norm is that of all tensors of the recipe together. Tensors of other recipes, and those that
     ///   go uncompressed, have no part in it, and are not clipped.
@@ -268,7 +268,7 @@ impl Recipe {
     /// * **Bound**: the norm of n clipped elements passes c / sqrt(ranks) by the factor 1 + 2^-22 + sqrt(n) 2^-23 at
     ///   most.
     /// * **Edge cases**: a gradient within the norm keeps its bits. One with a NaN or an infinity is not clipped. A
-    ///   tensor's norm counts as the largest finite number where it is above that, and as a multiple of 2^-149 below
+    ///   tensor's norm counts as the largest finite number if it is above that, and as a multiple of 2^-149 below
     ///   2^-126.
     ///
     /// ```
@@ -324,7 +324,7 @@ impl Recipe {
         self.peers
     }
 
-    /// The same with the majority of the ranks' signs in the place of their mean:
+    /// The same with the majority of the ranks' signs in place of their mean:
     /// [`Device::vote`](crate::Device::vote), of [`Sign::unit`](crate::Sign::unit) and Signum. Gradients lie in the
     /// host's memory.
     ///
@@ -338,7 +338,7 @@ impl Recipe {
     }
 
     /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back.
-    /// Tensors of one recipe are rotated one behind the other.
+    /// Tensors of one recipe are rotated one after another.
     ///
     /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017,
     /// section 3; in blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No
@@ -392,15 +392,15 @@ impl Recipe {
     }
 
     /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
-    /// ranks' coefficients behind the exchange. Tensors of one recipe are transformed one behind the other, so that
+    /// ranks' coefficients after the exchange. Tensors of one recipe are transformed one after another, so that
     /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks. With [`Dct::tiles`] blocks are squares of rows
     /// and columns of each tensor's matrix.
     ///
     /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, algorithm 1. Its momentum m =
     /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
-    /// takes one transform each way, and what is sent and what is kept add up as behind any other codec, to the bit.
-    /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean behind it.
+    /// takes one transform each way, and what is sent and what is kept add up as after any other codec, to the bit.
+    /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean after it.
     /// Three things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
     /// whole tiles leave comes after them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); theirs
     /// sends half of the coefficients of 64 elements of a vector, which has a recipe of its own here
@@ -431,12 +431,12 @@ impl Recipe {
     }
 
     /// The same with a selection that keeps more in the first steps: 1/4, 1/16, 1/64 and 1/256 of the entries, each for
-    /// a quarter of so many steps, and never less than the part that was set. Early gradients change fast, and what
+    /// a quarter of `steps` steps, and never less than the part that was set. Early gradients change fast, and what
     /// waits in the residual is soon out of date.
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.3. Their codec is
     /// `dgc:ratio=0.001,momentum=0.9,warmup=<steps>`, which is `topk:0.001,warmup=<steps>+momentum=0.9`; with
-    /// [`Recipe::nesterov`] and [`Recipe::clip`], where `nesterov` and `clip=<norm>` stand behind.
+    /// [`Recipe::nesterov`] and [`Recipe::clip`], where `nesterov` and `clip=<norm>` follow.
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -452,7 +452,7 @@ impl Recipe {
     }
 
     /// The part of the entries that is kept in a step, or wanted where a threshold is estimated; steps are counted from
-    /// 0. `None` where nothing is selected, or not by a part.
+    /// 0. `None` if nothing is selected, or not by a part.
     pub fn part_at(&self, step: u64) -> Option<f64> {
         let part = match self.select.as_ref()?.keep() {
             Keep::Fraction(part) | Keep::Estimate { part, .. } | Keep::PerSign(part) => *part,
@@ -509,7 +509,7 @@ impl Recipe {
         self.is_none() || self.factors.is_some() && self.quantize == Quantize::Exact || self.random.is_some()
     }
 
-    /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none where it
+    /// Takes over a quantizer; its policy for NaN becomes the recipe's, and so does its packing, which is none if it
     /// says nothing of it: that of the quantizer before is of other codes.
     pub(super) fn set_quantize(&mut self, quantize: Quantize) {
         let (alone, policy, entropy) = quantize.alone();
@@ -714,7 +714,7 @@ impl Recipe {
     }
 
     /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
-    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` where nothing is selected, and where the
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` if nothing is selected, and where the
     /// gradient is transformed before. Memory and clipping are a compressor's, and left out.
     ///
     /// ```
@@ -736,7 +736,7 @@ impl Recipe {
     }
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
-    /// [`Device::encode`](crate::Device::encode) takes. `None` where entries are selected, where it is of factors,
+    /// [`Device::encode`](crate::Device::encode) takes. `None` if entries are selected, if it is of factors,
     /// where the gradient is turned before, as for EDEN and DRIVE, where ranks vote, and where there is no quantizer.
     /// Memory and clipping are a compressor's, and left out.
     ///
@@ -794,7 +794,7 @@ pub(crate) struct OfFactors<'r>(&'r Recipe);
 
 impl OfFactors<'_> {
     /// How a factor of `n` entries is encoded. The residual is of matrices, and no codec's. What feedback refuses is
-    /// refused all the same: what a factor does not send, the residual does not send again where it is as large.
+    /// refused all the same: what a factor does not send, the residual does not send again if it is as large.
     pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
         // What is not finite is looked for in the matrix. A factor that overflows is sent as NaN, and refused or told
         // by every rank alike.

@@ -19,7 +19,7 @@ use crate::random::RandomK;
 use crate::rotation::{Dct, Rotation};
 use crate::wire::{CodecId, Entropy};
 
-/// What may stand where a stage does, behind none and the quantizers.
+/// What may stand where a stage does, after none and the quantizers.
 const STAGES: &str = "topk, dgc, randomk, powersgd, f16, bf16, rotate, dct, elias, delta, base3, sparse, vote, ef, noef, ef21, \
                       diana, momentum=<factor>, nesterov, unmasked, clip=<norm>, peers:norm=<norm>, gtopk, twophase or finite";
 const NORM: &str = "a norm above 0";
@@ -265,7 +265,7 @@ impl Builder {
         }
     }
 
-    /// What the last stage is for. What else dgc and signum set stands behind their selection and their signs.
+    /// What the last stage is for. What else dgc and signum set follows their selection and their signs.
     fn last(&self) -> Slot {
         let last = self.seen.last().map_or(0, |(_, at)| *at);
         self.seen.iter().find(|(_, at)| *at == last).map_or(Slot::What, |(slot, _)| *slot)
@@ -300,7 +300,7 @@ struct Word<'t> {
     /// Where it begins.
     at: usize,
     name: &'t str,
-    /// What stands behind the name.
+    /// What follows the name.
     settings: &'t str,
 }
 
@@ -319,7 +319,7 @@ impl<'t> Word<'t> {
         RecipeError::Text { text: self.text.into(), at: self.at + at, found, allowed }.into()
     }
 
-    /// The settings behind the colon, none of them twice.
+    /// The settings after the colon, none of them twice.
     fn list(&self, allowed: &str) -> Result<Vec<Setting<'_, 't>>, Error> {
         let Some(list) = self.settings.strip_prefix(':') else {
             return match self.settings {

@@ -7,7 +7,7 @@ use crate::codec::powersgd::Matrix;
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 
-/// A cosine transform of blocks: the orthonormal DCT-II of squares of 64 x 64 elements that lie one behind the other.
+/// A cosine transform of blocks: the orthonormal DCT-II of squares of 64 x 64 elements that lie one after another.
 ///
 /// y_kl = s_k s_l sum_ij x_ij cos(k (2i + 1) pi / (2B)) cos(l (2j + 1) pi / (2B)), with the side B of a block, s_0 =
 /// sqrt(1 / B) and s_k = sqrt(2 / B). What is smooth or constant over a block has a few large coefficients, so that a
@@ -56,7 +56,7 @@ impl Default for Dct {
 }
 
 impl Dct {
-    /// Squares of this side: a power of two from 2 to 64. Anything else is refused where it is used.
+    /// Squares of this side: a power of two from 2 to 64. Anything else is refused when it is used.
     pub const fn block(side: usize) -> Self {
         Self { side, tiles: false }
     }
@@ -66,7 +66,7 @@ impl Dct {
         self.side
     }
 
-    /// The same of squares of a tensor's matrix, of so many rows and columns, in a recipe: [`Recipe::dct`].
+    /// The same of squares of a tensor's matrix, with the same side, in a recipe: [`Recipe::dct`].
     ///
     /// [`Device::dct`] refuses them, since a slice has no rows.
     ///
@@ -103,7 +103,7 @@ impl Dct {
         Self { tiles: false, ..self }
     }
 
-    /// The order of the elements of matrices one behind the other; none where they are taken as they lie.
+    /// The order of the elements of matrices one after another; none if they are taken as they lie.
     pub(crate) fn order(self, matrices: &[Matrix]) -> Result<Option<Tiles>, Error> {
         self.check()?;
         Ok(self.tiles.then(|| Tiles::new(self.side as u64, matrices)))

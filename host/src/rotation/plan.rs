@@ -57,7 +57,7 @@ impl Default for Rotation {
 }
 
 impl Rotation {
-    /// Blocks of so many elements: a power of two from 32 to 8192. Anything else is refused where it is used.
+    /// Blocks of `elements` elements: a power of two from 32 to 8192. Anything else is refused when it is used.
     pub const fn block(elements: usize) -> Self {
         Self { block: elements, own: false }
     }

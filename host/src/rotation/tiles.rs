@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Span};
 use crate::words::zeros;
 
-/// Tensors one behind the other, and the order in which their elements are blocks: first, matrix by matrix, each whole
+/// Tensors one after another, and the order in which their elements are blocks: first, matrix by matrix, each whole
 /// tile; then, tensor by tensor, all that no whole tile holds.
 ///
 /// Tiles of a row of tiles come beside each other, and then the next row of tiles; a tile's elements row by row. Of
@@ -19,7 +19,7 @@ use crate::words::zeros;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tiles(Vec<Move>);
 
-/// Rows of tiles of a matrix, which are one behind the other in the order. With tiles of one element, a row of tiles is
+/// Rows of tiles of a matrix, which are one after another in the order. With tiles of one element, a row of tiles is
 /// a piece of a row of the matrix; and where there is one such row, it is a run of elements in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
@@ -38,7 +38,7 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    /// Elements that lie one behind the other in both.
+    /// Elements that lie one after another in both.
     const fn run(lies: u64, ordered: u64, elements: u64) -> Self {
         Self { lies, ordered, rows: 1, beside: elements, side: 1, stride: elements }
     }
@@ -48,12 +48,12 @@ impl Move {
         self.rows * self.beside * self.side * self.side
     }
 
-    /// Whether the elements lie one behind the other in both.
+    /// Whether the elements lie one after another in both.
     pub(crate) const fn is_run(&self) -> bool {
         self.rows == 1 && self.side == 1
     }
 
-    /// Elements that lie one behind the other in both, and where each such piece begins, as it lies and in the order.
+    /// Elements that lie one after another in both, and where each such piece begins, as it lies and in the order.
     fn pieces(self) -> (usize, impl Iterator<Item = (usize, usize)>) {
         // Tiles of one element that are beside each other are one piece.
         let (beside, width) = if self.side == 1 { (1, self.beside) } else { (self.beside, self.side) };
@@ -67,7 +67,7 @@ impl Move {
 }
 
 impl Tiles {
-    /// Tiles of this side, of matrices one behind the other.
+    /// Tiles of this side, of matrices one after another.
     pub(crate) fn new(side: u64, matrices: &[Matrix]) -> Self {
         let in_tiles = |matrix: &Matrix| [matrix.rows / side * side, matrix.columns / side * side];
         let area = |matrix: &Matrix| in_tiles(matrix).iter().product::<u64>();
@@ -108,12 +108,12 @@ impl Tiles {
         &self.0
     }
 
-    /// The elements of tensors one behind the other, in the order.
+    /// The elements of tensors one after another, in the order.
     pub(crate) fn order(&self, tensors: &[f32]) -> Result<Vec<f32>, Error> {
         self.copied(tensors, |lies, ordered| (lies, ordered))
     }
 
-    /// The tensors one behind the other, of their elements in the order.
+    /// The tensors one after another, of their elements in the order.
     pub(crate) fn put_back(&self, ordered: &[f32]) -> Result<Vec<f32>, Error> {
         self.copied(ordered, |lies, ordered| (ordered, lies))
     }
@@ -136,7 +136,7 @@ impl Tiles {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 const UNIT: u64 = 64;
 
-/// The passes that put tiles one behind the other, or back, each of so many rows of tiles as a device's limits admit.
+/// The passes that put tiles one after another, or back, each of as many rows of tiles as a device's limits admit.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn passes(of: &Move, back: bool, limits: &Limits) -> Result<Vec<Pass>, Error> {
     // A row of tiles as it lies, with what is right of it, and in the order.

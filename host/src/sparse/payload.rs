@@ -34,7 +34,7 @@ impl SparsePayload {
     /// Checks received bytes and keeps a copy.
     ///
     /// # Errors
-    /// [`PayloadError`] where the bytes are truncated, too long, damaged, of another format or version, or where the
+    /// [`PayloadError`] if the bytes are truncated, too long, damaged, of another format or version, or where the
     /// indices do not rise, or reach beyond the gradient, or where there is no memory for them. Nothing is allocated
     /// before every field of the header, the length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
@@ -42,7 +42,7 @@ impl SparsePayload {
         Ok(Self { header, indices, bytes: received(bytes)? })
     }
 
-    /// Checks received bytes of a gradient with so many elements, and keeps a copy.
+    /// Checks received bytes of a gradient with `elements` elements, and keeps a copy.
     ///
     /// An index takes 4 bytes in memory, and a bit or less in a payload. So bytes of a sender who is not trusted are
     /// read with the length that is expected of them: another one is refused before memory is taken for any index.
@@ -66,7 +66,7 @@ impl SparsePayload {
     /// Writes entries whose indices rise, each below `header.n`, and whose values are `values`' bytes.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for the bytes.
+    /// [`Error::Backend`] if there is no memory for the bytes.
     pub(crate) fn seal(header: SparseHeader, indices: Vec<u32>, values: &[u8]) -> Result<Self, Error> {
         let of_indices = header.index_bytes() as usize;
         let mut bytes: Vec<u8> = zeros((HEADER_BYTES + of_indices + values.len()) as u64, "a payload")?;
@@ -145,7 +145,7 @@ impl SparsePayload {
     /// The values as f32, where they are plain.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for them.
+    /// [`Error::Backend`] if there is no memory for them.
     pub(crate) fn plain_values(&self) -> Result<Option<Vec<f32>>, Error> {
         let Some(value) = self.plain_value() else { return Ok(None) };
         let mut values = reserved(self.indices.len(), "the values of entries")?;
@@ -154,7 +154,7 @@ impl SparsePayload {
     }
 }
 
-/// Checks a whole payload, of so many elements if any number will not do; its header, and its indices.
+/// Checks a whole payload, of `elements` elements unless any number will do; its header, and its indices.
 fn check(bytes: &[u8], elements: Option<u64>) -> Result<(SparseHeader, Vec<u32>), PayloadError> {
     let header = SparseHeader::read(bytes)?;
     let (head, body) = bytes.split_at(HEADER_BYTES);

@@ -77,7 +77,7 @@ impl TopK {
     /// else than the next selection reads or writes the residual, and before another selection takes it over,
     /// [`Settle`](crate::embed::Settle) takes off what is late.
     ///
-    /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not behind
+    /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not after
     /// their first. Others have their zeros at once, since the kernel that selects from them has just written there,
     /// and so have blocks that all lie so; [`Selection::is_lazy`] tells whether any segment is late. NaN and infinity
     /// are sent, and taken off, as any other entry; under [`NonFinite::Error`](crate::NonFinite::Error) the look for
@@ -235,13 +235,13 @@ impl Selection {
         refuse_not_finite(from_little_endian(status)[0])
     }
 
-    /// Bytes of the workspace that [`Selection::check_end`] reads: none where no workgroup waits for another, as on
+    /// Bytes of the workspace that [`Selection::check_end`] reads: none if no workgroup waits for another, as on
     /// WebGPU, below compute capability 7.0 and where segments lie in tiles of 8192.
     pub fn end_bytes(&self) -> Range<u64> {
         self.stuck_at.map_or(0..0, |at| at..at + 4)
     }
 
-    /// Whether the selection came to its end: from [`Selection::end_bytes`] of the workspace, copied to the host behind
+    /// Whether the selection came to its end: from [`Selection::end_bytes`] of the workspace, copied to the host after
     /// the passes.
     ///
     /// Workgroups wait for one another there, for seconds at the most. In vain they wait only where two streams share a
@@ -250,7 +250,7 @@ impl Selection {
     ///
     /// # Errors
     /// [`Error::Stuck`]: of segments that are larger than a tile of 8192 nothing was selected. Indices and values are
-    /// of no use, and so is the residual, which has to be restored, with the table where it [is
+    /// of no use, and so is the residual, which has to be restored, with the table if it [is
     /// lazy](Selection::is_lazy). [`Error::Length`] for other than as many bytes.
     pub fn check_end(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.end_bytes();
@@ -312,11 +312,11 @@ impl Selection {
         session.write(Role::Workspace, workspace_at, &crate::words::little_endian(&self.table))
     }
 
-    /// The passes that decode so many entries, from the buffers of indices and values: over zeros, or weighted onto
+    /// The passes that decode `entries` entries, from the buffers of indices and values: over zeros, or weighted onto
     /// what the output of `elements` holds.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for any entry.
+    /// [`Error::Limit`] if the limits are too small for any entry.
     pub fn scatter(entries: u64, weight: Option<f32>, elements: u64, limits: &Limits) -> Result<Vec<Pass>, Error> {
         scatter(entries, weight, elements, limits)
     }

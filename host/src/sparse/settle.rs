@@ -12,7 +12,7 @@ const UNIT: u64 = 64;
 /// The table of segments, of which something was sent, and the passes that take it off.
 ///
 /// # Errors
-/// [`Error::Limit`] where the limits are too small for a tile or for the table.
+/// [`Error::Limit`] if the limits are too small for a tile or for the table.
 pub(crate) fn settle(sent: &[Sent], limits: &Limits) -> Result<(Vec<u32>, Vec<Pass>), Error> {
     let mut table = Vec::with_capacity(sent.len() * segment::WORDS as usize);
     // Elements of each tile, in the order in which the table's segments have them.

@@ -35,7 +35,7 @@ pub(crate) fn everything(of: Source<'_>) -> Result<Entries, Error> {
 /// NaN.
 ///
 /// # Errors
-/// [`Error::Backend`] where there is no memory for them.
+/// [`Error::Backend`] if there is no memory for them.
 pub(crate) fn own_halves<'b>(
     plan: &SparsePlan,
     gradient: Gradient<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn own_halves<'b>(
 /// Values as they are sent, unless they are quantized: as they are, or rounded.
 ///
 /// # Errors
-/// [`Error::Backend`] where there is no memory for them.
+/// [`Error::Backend`] if there is no memory for them.
 pub(crate) fn plain_values(format: ValueFormat, bits: &[u32]) -> Result<Option<Cow<'_, [u8]>>, Error> {
     match format {
         ValueFormat::Plain(Dtype::F32) => Ok(Some(little_endian(bits))),

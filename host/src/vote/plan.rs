@@ -10,7 +10,7 @@ pub(crate) const UNIT: u64 = 256;
 pub(crate) const UNIT_BYTES: u64 = 32;
 
 /// Where the codes of each pass begin in the input, and the passes, within a device's limits. The input of a pass is
-/// that of every payload, one behind the other.
+/// that of every payload, one after another.
 pub(crate) fn passes(n: u64, payloads: u32, limits: &Limits) -> Result<Vec<Pass>, Error> {
     let chunk = limits.chunk(4.max(u64::from(payloads).div_ceil(8)), SPAN)?;
     let (mut passes, mut first, mut at) = (Vec::new(), 0, 0);

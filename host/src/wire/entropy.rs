@@ -5,7 +5,7 @@ use gradwire_kernels::arith::pack::UNIT;
 use gradwire_kernels::arith::{base3, pack, places};
 use gradwire_kernels::codecs::CodecId;
 
-/// How the codes of a quantizer are packed behind it.
+/// How the codes of a quantizer are packed after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Entropy {
@@ -80,7 +80,7 @@ impl Entropy {
         }
     }
 
-    /// Whether codes of this codec, of so many bits and levels, can be packed so.
+    /// Whether codes of this codec, of `bits` bits and `levels` levels, can be packed in this way.
     pub(crate) fn fits(self, codec: CodecId, bits: u32, levels: u32) -> bool {
         match self {
             Self::None => true,
@@ -128,7 +128,7 @@ impl Entropy {
         self.units(n) * each
     }
 
-    /// The most words of `n` packed codes of so many bits, whatever their levels.
+    /// The most words of `n` packed codes of `bits` bits, whatever their levels.
     pub(crate) const fn most_words(self, n: u64, bits: u32) -> u64 {
         let each = match self {
             Self::None => pack::unit_bytes(bits) as u64 / 4,
@@ -148,7 +148,7 @@ impl Entropy {
         self.units(n) * each
     }
 
-    /// Words of all units that a table of `n` codes of so many bits names.
+    /// Words of all units that a table of `n` codes of `bits` bits names.
     ///
     /// # Errors
     /// An entry that no writer wrote.

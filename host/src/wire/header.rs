@@ -74,7 +74,7 @@ pub struct Header {
     pub(crate) n: u64,
     /// How the codes are packed.
     pub(crate) entropy: Entropy,
-    /// Words of packed codes; 0 where codes have a fixed width.
+    /// Words of packed codes; 0 if codes have a fixed width.
     pub(crate) words: u32,
 }
 
@@ -146,7 +146,7 @@ impl Header {
         self.entropy
     }
 
-    /// 32-bit words of the packed codes, behind their table. None where the codes have a fixed width.
+    /// 32-bit words of the packed codes, after their table. None if the codes have a fixed width.
     pub fn packed_words(&self) -> Option<u32> {
         self.is_packed().then_some(self.words)
     }

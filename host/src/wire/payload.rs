@@ -41,7 +41,7 @@ impl Payload {
         Ok(Self { header, bytes })
     }
 
-    /// Completes a payload whose body was written behind room for a header.
+    /// Completes a payload whose body was written after room for a header.
     pub(crate) fn seal(header: Header, mut bytes: Vec<u8>) -> Self {
         let head = header.write(&bytes[HEADER_BYTES..]);
         bytes[..HEADER_BYTES].copy_from_slice(&head);

@@ -50,7 +50,7 @@ impl SparseHeader {
         self.index_format().bytes(self.n, self.count)
     }
 
-    /// Bytes of the values, the second part of the body; `None` where they are a payload, which says so itself.
+    /// Bytes of the values, the second part of the body; `None` if they are a payload, which says so itself.
     pub fn value_bytes(&self) -> Option<u64> {
         match self.values {
             ValueFormat::Plain(dtype) => Some(self.count.saturating_mul(dtype.bytes() as u64)),

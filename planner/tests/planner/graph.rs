@@ -18,7 +18,7 @@ fn circles_are_refused_by_name() {
         other => panic!("{other:?}"),
     };
     assert_eq!(circle(&graph), "second third second");
-    // Through the order of a resource: a stream that waits for what is queued behind it.
+    // Through the order of a resource: a stream that waits for what is queued after it.
     let mut graph = Graph::default();
     graph.add("early", Kind::Forward, Resource::Compute, 1.0, &[1]);
     graph.add("late", Kind::Backward, Resource::Compute, 1.0, &[]);

@@ -151,7 +151,7 @@ fn charts_show_every_task_that_takes_time() {
     let svg = gantt(&graph).expect("acyclic");
     assert_eq!(svg.matches("<title>").count(), 2);
     assert!(svg.contains("&lt;a &amp; b&gt; : 0.000 us to 1.000 s") && !svg.contains("nothing"), "{svg}");
-    // The exchange takes three quarters of the 1000 units, behind the first.
+    // The exchange takes three quarters of the 1000 units, after the first.
     assert!(svg.contains(r#"<rect x="340.000" y="70" width="750.000""#), "{svg}");
     assert!(gantt(&Graph::default()).expect("empty").ends_with("</svg>\n"));
     graph.add("stuck", Kind::Update, Resource::Compute, 1.0, &[3]);

@@ -9,7 +9,7 @@ use crate::state::{LAUNCH_FAILED, OUT_OF_MEMORY};
 /// `CUDA_ERROR_UNKNOWN`.
 const UNKNOWN: i32 = 999;
 
-/// What a call of a function returns in the place of its work, where it is to fail.
+/// What a call of a function returns in place of its work, where it is to fail.
 pub(crate) fn failure(name: &'static CStr, work: &dyn Fn() -> Result<(), i32>) -> Option<i32> {
     let text = name.to_str().unwrap_or_default();
     // What says in words what an error is, is no part of the work.

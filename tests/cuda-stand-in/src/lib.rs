@@ -1,6 +1,6 @@
 //! A `libcuda` whose device is the PTX machine.
 //!
-//! Programs that drive CUDA (our own driver table, cust, cudarc, candle) load it in the place of NVIDIA's driver and
+//! Programs that drive CUDA (our own driver table, cust, cudarc, candle) load it in place of NVIDIA's driver and
 //! run unchanged on a machine without a GPU: their contexts, streams and buffers are real to them, and kernels are
 //! interpreted, with every check that the machine makes. `cargo xtask embed` uses it so.
 //!

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A line each: a kernel's name, with a `+` in front where it may begin before the one before it is done, or the name
-/// of another call that queues or waits. None where no test asks.
+/// of another call that queues or waits. None if no test asks.
 static QUEUED: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn queued() -> MutexGuard<'static, Option<Vec<String>>> {

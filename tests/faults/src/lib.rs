@@ -50,7 +50,7 @@ pub fn fault(name: &'static CStr, codes: Codes) -> Option<(i32, bool)> {
     Some((codes.memory, false))
 }
 
-/// Counts from zero, and fails the `nth` call from now on; none where that is zero.
+/// Counts from zero, and fails the `nth` call from now on; none if that is zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn gradwire_faults_arm(nth: u64, mode: u32) {
     ARMED.store(0, SeqCst);

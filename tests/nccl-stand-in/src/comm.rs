@@ -33,7 +33,7 @@ impl Comm {
         Self { shared, jobs, thread: std::thread::spawn(move || own.run(&queue)), operations: AtomicU64::new(0) }
     }
 
-    /// Whether a call may be made: none before the last one was taken, and none behind a failure.
+    /// Whether a call may be made: none before the last one was taken, and none after a failure.
     pub(crate) fn ready(&self) -> Result<(), i32> {
         match self.shared.state.load(SeqCst) {
             SUCCESS => Ok(()),
@@ -67,7 +67,7 @@ impl Comm {
         self.jobs.send(job).map_err(|_| because(INVALID_USAGE, "the communicator's thread has ended"))
     }
 
-    /// Ends it. What is queued is done before, or, behind an abort, is let go.
+    /// Ends it. What is queued is done before, or, after an abort, is let go.
     pub(crate) fn end(self) {
         let Self { jobs, thread, .. } = self;
         drop(jobs);

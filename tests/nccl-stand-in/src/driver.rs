@@ -61,7 +61,7 @@ fn open() -> Result<Driver, String> {
 }
 
 impl Driver {
-    /// The calling thread's context; zero where there is none.
+    /// The calling thread's context; zero if there is none.
     pub(crate) fn current(&self) -> usize {
         let mut context = 0;
         // SAFETY: `context` is a place for one.

@@ -1,4 +1,4 @@
-//! What a communicator's thread does, one operation behind the other.
+//! What a communicator's thread does, one operation after another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};

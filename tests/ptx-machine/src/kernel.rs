@@ -121,7 +121,7 @@ fn refuse(statement: &Statement, why: &str) -> Rejected {
     Rejected { line: statement.line, why: format!("`{}`: {why}", statement.text) }
 }
 
-/// Registers by one number: predicates first, then narrow ones, then wide ones. The carry flag comes behind them all.
+/// Registers by one number: predicates first, then narrow ones, then wide ones. The carry flag comes after them all.
 fn number([preds, narrow, _]: [usize; 3], class: Class, index: usize) -> usize {
     match class {
         Class::Pred => index,

@@ -72,7 +72,7 @@ struct State {
 pub struct Machine {
     info: DeviceInfo,
     seed: u64,
-    /// What to put in the place of what, in every text.
+    /// What to put in place of what, in every text.
     planted: Option<(String, String)>,
     /// Whether launches are kept.
     counting: bool,
@@ -134,14 +134,14 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name of a kernel; none where it is not loaded.
+    /// The name of a kernel; none if it is not loaded.
     pub fn name(&self, function: FunctionId) -> Option<String> {
         let state = self.state();
         let (module, index) = state.functions.get(&function.0)?;
         Some(state.modules.get(module)?.get(*index)?.kernel.name.clone())
     }
 
-    /// Bytes of each parameter of a kernel; none where it is not loaded.
+    /// Bytes of each parameter of a kernel; none if it is not loaded.
     pub fn parameters(&self, function: FunctionId) -> Option<Vec<u32>> {
         let state = self.state();
         let (module, index) = state.functions.get(&function.0)?;
@@ -307,7 +307,7 @@ impl Driver for Machine {
         Ok(ModuleId(number))
     }
 
-    /// The text itself, behind a line of the machine's own: there is nothing to compile.
+    /// The text itself, after a line of the machine's own: there is nothing to compile.
     fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
         let module = self.load_module(ptx)?;
         self.unload_module(module);

@@ -39,13 +39,13 @@ enum Part {
     },
 }
 
-/// A part's text, behind the shared variables that the module had declared before it.
+/// A part's text, after the shared variables that the module had declared before it.
 type Key = (Vec<(String, String)>, String);
 
 #[derive(Clone)]
 struct Ready {
     kernels: Vec<Arc<Kernel>>,
-    /// Shared variables of the module that are declared behind its kernel.
+    /// Shared variables of the module that are declared after its kernel.
     declared: Vec<(String, String)>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Body {
     /// How many registers there are: predicates, narrow ones, wide ones.
     pub(crate) registers: [usize; 3],
     pub(crate) statements: Vec<Statement>,
-    /// The statement behind each label.
+    /// The statement after each label.
     pub(crate) labels: HashMap<String, usize>,
 }
 

@@ -53,7 +53,7 @@ enum Status {
 /// anew takes longer than most launches.
 pub(crate) struct Block {
     shared: Buffer,
-    /// One a thread; none where the kernel has no local memory.
+    /// One a thread; none if the kernel has no local memory.
     locals: Vec<Buffer>,
     warps: Vec<(Warp, Status)>,
     /// Barriers passed.

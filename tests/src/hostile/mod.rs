@@ -171,7 +171,7 @@ pub fn decodes(device: &Device, accepted: &Accepted, weight: f32) {
     let own = OVERHEAD + unpacking(payload);
     let decoded = bounded("decode", 4 * n as u64 + own, || device.decode(payload)).expect(refused);
     same("decode", &decoded, expected);
-    // One more element than there are, so that a write behind the end shows.
+    // One more element than there are, so that a write after the end shows.
     let mut out = vec![7.0; n + 1];
     bounded("decode_into", own, || device.decode_into(payload, &mut out[..n])).expect(refused);
     same("decode_into", &out[..n], expected);

@@ -49,7 +49,7 @@ fn flip(bytes: &mut [u8], random: &mut Random) {
 }
 
 fn overwrite(bytes: &mut [u8], random: &mut Random) {
-    // As often in the header as behind it.
+    // As often in the header as after it.
     let end = if coin(random) { bytes.len() } else { bytes.len().min(32) };
     for _ in 0..=below(random, 4) {
         let at = below(random, end);

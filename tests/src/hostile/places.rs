@@ -95,7 +95,7 @@ impl Places {
     fn payload(&mut self, bytes: &[u8], at: Range<usize>) {
         let head = &bytes[at.start..at.start + HEAD];
         self.fields.push(at.start..at.start + HEAD);
-        // Quantized values of a selection are a payload behind the indices.
+        // Quantized values of a selection are a payload after the indices.
         if head[5..7] == [3, 3] {
             let (n, count) = (word(&head[8..16]), word(&head[20..24]));
             let inner = at.start + HEAD + IndexFormat::choose(n, count).bytes(n, count) as usize;
@@ -123,7 +123,7 @@ impl Places {
     }
 
     /// Hands over, with a word on each, the bytes with another length in every field of 4 and of 8 bytes; cut within
-    /// and behind each field, and before the last byte; and with zeros behind the end. All are sealed.
+    /// and after each field, and before the last byte; and with zeros after the end. All are sealed.
     pub fn lies(&self, bytes: &[u8], mut read: impl FnMut(&[u8], &str)) {
         let mut lie = bytes.to_vec();
         for (at, width) in self.fields.iter().cloned().flat_map(numbers) {
@@ -169,7 +169,7 @@ pub fn payloads(message: &[u8]) -> Vec<Range<usize>> {
     sections(message, MESSAGE, message.len())
 }
 
-/// What stands behind its length, one after another.
+/// What follows its length, one after another.
 fn sections(bytes: &[u8], mut at: usize, end: usize) -> Vec<Range<usize>> {
     let mut sections = Vec::new();
     while at + LENGTH <= end {

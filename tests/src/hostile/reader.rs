@@ -169,7 +169,7 @@ impl Refusal {
     }
 }
 
-/// Why the page refuses these bytes; `None` where it accepts them.
+/// Why the page refuses these bytes; `None` if it accepts them.
 pub fn refusal(bytes: &[u8]) -> Option<Refusal> {
     let Some(head) = bytes.first_chunk::<32>() else { return Some(Refusal::Truncated(32)) };
     if !head.starts_with(b"GWIR") {

@@ -50,7 +50,7 @@ pub fn sparse(devices: &[Device], bytes: &[u8]) -> Result<(), PayloadError> {
     Ok(())
 }
 
-/// The values as `docs/wire.md` has them: behind the indices, in their type or as a payload.
+/// The values as `docs/wire.md` has them: after the indices, in their type or as a payload.
 fn values(payload: &SparsePayload) -> Vec<f32> {
     let header = payload.header();
     let part = &payload.as_bytes()[32 + header.index_bytes() as usize..];

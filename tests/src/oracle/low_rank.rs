@@ -197,7 +197,7 @@ pub struct Step {
     pub factors: Vec<Vec<f32>>,
     /// The output.
     pub output: Vec<f32>,
-    /// The state behind it.
+    /// The state after it.
     pub after: Saved,
 }
 

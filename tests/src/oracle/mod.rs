@@ -115,7 +115,7 @@ pub fn dither(s: &Setting, index: usize, fraction: u32) -> u64 {
     (u64::from(d) << (fraction - 16)) + (1u64 << (fraction - 17))
 }
 
-/// Bits behind the binary point of a level in fixed point.
+/// Bits after the binary point of a level in fixed point.
 pub fn fraction(levels: u32) -> u32 {
     (31 - (32 - levels.leading_zeros())).max(17)
 }

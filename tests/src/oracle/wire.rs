@@ -75,7 +75,7 @@ pub fn decode_add(s: &Setting, e: &Encoded, weight: f32, start: &[f32]) -> Vec<f
         .collect()
 }
 
-/// Encodes gradient + residual, and gives the residual behind it.
+/// Encodes gradient + residual, and gives the residual after it.
 pub fn feedback(s: &Setting, gradient: &[f32], residual: &[f32]) -> (Encoded, Vec<f32>) {
     let sum: Vec<f32> = gradient.iter().zip(residual).map(|(g, e)| g + e).collect();
     let encoded = encode(s, &sum);

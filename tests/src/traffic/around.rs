@@ -1,4 +1,4 @@
-//! What is done before a codec, behind it, or without one: rotations, packed codes, votes, and random elements.
+//! What is done before a codec, after it, or without one: rotations, packed codes, votes, and random elements.
 
 use gradwire::{Dct, Device, Entropy, Error, Qsgd, RandomK, Rotation, Sign, Ternary};
 

@@ -593,7 +593,7 @@ fn squares() -> Vec<Vec<usize>> {
 }
 
 /// DeMo's algorithm 1 in binary64, of squares of a matrix's rows and columns, with a vector before them, all of which
-/// is sent; none where a coefficient is so near to the threshold that the compressor may send another one.
+/// is sent; none if a coefficient is so near to the threshold that the compressor may send another one.
 fn demo(k: usize, beta: f32, lr: f32, seeds: std::ops::Range<u64>) -> Option<Vec<Demo>> {
     let (n, squares) = (VECTOR + ROWS * COLUMNS, squares());
     let (mut momentum, mut added, mut steps) = (vec![0.0f64; n], vec![0.0; squares.len()], Vec::new());

@@ -379,7 +379,7 @@ impl Collective for Recorder {
     }
 }
 
-/// A step of two honest ranks: of each, what the other one has handed over, and its state behind the step.
+/// A step of two honest ranks: of each, what the other one has handed over, and its state after the step.
 fn honest(compressor: &Compressor) -> Vec<(Vec<Vec<u8>>, Vec<u8>)> {
     let groups = Threads::group(2).expect("two ranks");
     let step = |group: Threads| {
@@ -461,13 +461,13 @@ impl Collective for Beside<'_> {
 /// no bytes but the 8 of a length, 16 in a list of where they are, beside which one of twice the room is while it grows.
 const OF_A_MESSAGE: u64 = 1 + 2 + 4;
 /// Bytes that a step may hold for each element of the gradient, which the caller names, with two ranks. Its own are at
-/// most 20 numbers: copies of the gradient and of states of factors to be put back; the tensors of a part one behind the
-/// other, with their residual; coefficients; the selection, its candidates, what it leaves; the payload, and the message
-/// around it; the mean. Of each rank there are up to 4: an index, twice while it is read, a value, and a code that is
-/// unpacked.
+/// most 20 numbers: copies of the gradient and of states of factors to be put back; the tensors of a part one after
+/// another, with their residual; coefficients; the selection, its candidates, what it leaves; the payload, and the
+/// message around it; the mean. Of each rank there are up to 4: an index, twice while it is read, a value, and a code
+/// that is unpacked.
 const OF_AN_ELEMENT: u64 = 4 * (20 + 2 * 4);
 
-/// Messages in the place of an honest one: of a payload that says little and means much, in the place of the first, and
+/// Messages in place of an honest one: of a payload that says little and means much, in place of the first, and
 /// of nothing but lengths.
 fn others(message: &[u8], elements: usize) -> Vec<Vec<u8>> {
     let Some(first) = payloads(message).into_iter().next() else { return Vec::new() };
@@ -607,7 +607,7 @@ const OF_A_TEXT: u64 = 48 / 2 * 3 + 3 * 6 * 2 + 12;
 fn the_text_of_a_recipe_takes_no_more_than_a_short_text_may() {
     let mut texts: Vec<String> = Vec::new();
     for recipe in RECIPES {
-        // Each number of the text in the place of each length.
+        // Each number of the text in place of each length.
         let mut from = 0;
         while let Some(at) = recipe[from..].find(|letter: char| letter.is_ascii_digit()).map(|at| from + at) {
             let end = recipe[at..].find(|letter: char| !letter.is_ascii_digit()).map_or(recipe.len(), |end| at + end);

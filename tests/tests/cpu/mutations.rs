@@ -127,7 +127,7 @@ fn report(tally: &Tally) {
     println!("decoded {accepted}: {:?}\nrefused {refused}: {:?}", tally.accepted, tally.refused);
     assert!(accepted >= count() / 5, "{accepted} of {} were decoded", count());
     for (mutation, _) in MUTATIONS {
-        // The exact length is part of the format, so bytes behind a payload are always too many.
+        // The exact length is part of the format, so bytes after a payload are always too many.
         let decoded = tally.accepted.contains_key(mutation);
         assert!(decoded || mutation == "extended", "no payload was decoded that was {mutation}");
     }

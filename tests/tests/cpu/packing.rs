@@ -19,7 +19,7 @@ const WIDTHS: [u32; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
 /// INCEPTIONN's bound.
 const BOUND: f64 = 1.0 / 1024.0;
 
-/// A payload of these bytes behind the scalars, or with a changed header.
+/// A payload of these bytes after the scalars, or with a changed header.
 fn forged(payload: &Payload, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = payload.as_bytes().to_vec();
     change(&mut bytes);

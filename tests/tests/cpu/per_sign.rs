@@ -114,7 +114,7 @@ fn one_sign_none_ties_and_what_is_not_finite() {
     assert!(matches!(error, Error::NotFinite { index: 1 }) && residual == [1.0; 6], "{error:?}");
 }
 
-/// With two means behind it, what is decoded is the mean of the entries that are kept of each sign. Of integers whose
+/// With two means after it, what is decoded is the mean of the entries that are kept of each sign. Of integers whose
 /// sums are exact; numbers of entries are powers of two, so that the means are exact too.
 #[test]
 fn two_means_are_those_of_what_is_kept() {

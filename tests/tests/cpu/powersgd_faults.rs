@@ -193,7 +193,7 @@ fn a_factor_that_overflows_is_refused_where_that_is_asked_for(device: &Device) {
     }
     state.clear_residual().expect("idle");
     assert!(step(device, &mut state, &clean).iter().all(|v| v.is_finite()));
-    // An entry that is large and finite is refused in a factor, and not behind it.
+    // An entry that is large and finite is refused in a factor, and not after it.
     let mut p = vec![0.0; state.factor_len()];
     device.begin_low_rank(&mut state, &clean, &mut p).expect("valid");
     p[4] = -1.5e36;

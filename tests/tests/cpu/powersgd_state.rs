@@ -122,7 +122,7 @@ fn a_guarded_step_whose_residual_overflows_the_sum_changes_nothing() {
         let refused = device.low_rank_step(&mut state, &x, &mut output, same).expect_err("their sum is not finite");
         assert!(matches!(refused, Error::NotFinite { index: found } if found == index as u64), "{refused}");
         assert!(state.to_bytes().expect("idle") == before && bits(&output) == bits(&sent));
-        // And a step behind it has the residual of the one before.
+        // And a step after it has the residual of the one before.
         x[index] = 0.0;
         device.low_rank_step(&mut state, &x, &mut output, same).expect("all is finite");
         assert!(output.iter().any(|v| *v != 0.0));

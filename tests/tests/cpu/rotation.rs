@@ -205,7 +205,7 @@ fn what_is_wrong_is_said() {
     }
 }
 
-/// A quantizer that is unbiased stays so behind a rotation.
+/// A quantizer that is unbiased stays so after a rotation.
 ///
 /// Given the signs, an element of what comes back is off by a sum of 1024 independent errors of mean zero, each in a
 /// range of N / L, over sqrt(1024). By Hoeffding, the mean over T rotations is off by more than t with a probability of
@@ -237,7 +237,7 @@ fn qsgd_stays_unbiased_behind_it() {
     assert!(most < 0.25, "elements have a deviation of 1, and the bound is {most}");
 }
 
-/// Beside one large element, QSGD loses the others; behind a rotation it does not. The seeds are fixed, so nothing is
+/// Beside one large element, QSGD loses the others; after a rotation it does not. The seeds are fixed, so nothing is
 /// left to chance.
 #[test]
 fn a_large_element_costs_less_behind_it() {

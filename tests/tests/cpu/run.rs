@@ -68,7 +68,7 @@ fn what_is_refused_changes_nothing() {
     let (mut wrong, bytes) = (gradient(), plan.header().body_bytes() as usize);
     let mut body = vec![7; bytes];
     let mut room = vec![0u8; 4 * N + 8];
-    // The residual begins one byte behind an aligned place.
+    // The residual begins one byte after an aligned place.
     let at = room.as_ptr().align_offset(4) + 1;
     let refused = encode(&cpu, &plan, &wrong, HostSlice::InOut(&mut room[at..at + 4 * N]), HostSlice::Out(&mut body));
     assert!(matches!(refused, Err(Error::Memory { what: "residual", .. })), "{refused:?}");

@@ -9,7 +9,7 @@ use gradwire_tests::require::{self, Required};
 use gradwire_tests::{cases, selections};
 
 const N: usize = 30_001;
-/// Where the second tensor's part of each buffer begins: a multiple of 256 behind the first one's.
+/// Where the second tensor's part of each buffer begins: a multiple of 256 after the first one's.
 fn stride(one: Sizes, role: Role) -> u64 {
     one.of(role).next_multiple_of(256)
 }
@@ -20,7 +20,7 @@ fn words(session: &mut dyn Session, role: Role, at: u64, count: u64) -> Vec<u32>
     out
 }
 
-/// Two gradients, one behind the other; both selected from, with feedback, and both decoded.
+/// Two gradients, one after another; both selected from, with feedback, and both decoded.
 fn two_tensors(device: &Device) {
     let codec = TopK::fraction(0.02);
     let selection = codec.selection(N, Dtype::F32, true, &device.limits()).unwrap();

@@ -155,7 +155,7 @@ fn python_decodes_the_golden_vectors() {
     expect_decoded("golden", &all);
 }
 
-/// What the encoder in Python makes of a committed file of vectors; none where there is no Python.
+/// What the encoder in Python makes of a committed file of vectors; none if there is no Python.
 fn encoded(file: &str) -> Option<(Value, Vec<Value>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(file);
     let out = scratch(&format!("encoded_{file}"));

@@ -162,7 +162,7 @@ fn work_goes_to_the_stream_that_was_named_and_modules_are_loaded_once() {
         assert_eq!(queued, [stream]);
     }
     let loaded: Vec<_> = caller.cuda.loaded().into_iter().map(|family| family.name).collect();
-    // All but what older devices take in the place of a launch whose blocks wait for one another.
+    // All but what older devices take in place of a launch whose blocks wait for one another.
     let wanted: Vec<_> = FAMILIES.iter().map(|family| family.name).filter(|name| *name != "topk_launches").collect();
     assert_eq!(loaded, wanted);
     assert_eq!(caller.driver.modules(), loaded.len() as u64, "each once");

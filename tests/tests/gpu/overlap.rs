@@ -221,7 +221,7 @@ fn calls_that_are_queued_begin_behind_what_is_before_them() {
         let result = unsafe { cuda.queue(Select(&selection), buffers) };
         (result, queued(library()))
     };
-    // The second call is directly behind the first, and begins behind it all the same.
+    // The second call is directly after the first, and begins after it all the same.
     for _ in 0..2 {
         let (result, lines) = select();
         result.expect("it is queued");

@@ -24,7 +24,7 @@ fn numbers_that_no_step_leaves_behind_are_not_downloaded() {
     image.resize(plain.saved_bytes() as usize, 0);
     plain.download(&image, &residual).expect("it counts as zeros");
     residual[130] = 0.5;
-    // Factors lie behind the 133 elements. Which words they are is the library's to know, so each is tried.
+    // Factors lie after the 133 elements. Which words they are is the library's to know, so each is tried.
     let mut refused = Vec::new();
     for at in (0..state.len()).step_by(4) {
         let mut state = state.clone();

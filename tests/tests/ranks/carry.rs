@@ -8,7 +8,7 @@ use gradwire_collectives::Threads;
 const BEFORE: [&[usize]; 2] = [&[0, 1, 2], &[3, 4, 5]];
 const AFTER: [&[usize]; 2] = [&[5, 0, 3], &[2, 4, 1]];
 
-/// Recipes that draw nothing at random behind their first step, so that buckets make no difference to a tensor.
+/// Recipes that draw nothing at random after their first step, so that buckets make no difference to a tensor.
 const DRAWLESS: [&str; 11] = [
     "none",
     "onebit",

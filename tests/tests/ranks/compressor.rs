@@ -190,7 +190,7 @@ fn what_was_sent_has_no_momentum() {
 
 /// Factors are linear: ranks that all-reduce them get what one rank gets of the mean, within the rounding that
 /// docs/powersgd.md states. What is kept falls from a quarter to the part that was set, is chosen by the number of the
-/// step, and so goes on behind a restored state. Without momentum it is top-k with feedback.
+/// step, and so goes on after a restored state. Without momentum it is top-k with feedback.
 #[test]
 fn a_warm_up_keeps_less_step_by_step() {
     let device = Device::cpu();
@@ -266,7 +266,7 @@ fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
     }
 }
 
-/// A rotated exchange is the rotation, the codec, the mean and the rotation back, to the bit; behind it, one large
+/// A rotated exchange is the rotation, the codec, the mean and the rotation back, to the bit; after it, one large
 /// element does no harm to its bucket, and the mean over steps is the gradient's.
 #[test]
 fn a_rotated_exchange_is_its_stages_one_after_another() {

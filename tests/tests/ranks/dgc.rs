@@ -5,7 +5,7 @@ use crate::training::{RUN, bits, gradient, of, together};
 use gradwire::{Compressor, Device, Error, Policy, Tensor};
 use gradwire_collectives::Threads;
 
-/// Residual and momentum of a state: behind the description, each behind its length.
+/// Residual and momentum of a state: after the description, each after its length.
 fn planes(compressor: &Compressor) -> [Vec<f32>; 2] {
     let state = compressor.state().expect("idle");
     let mut rest = &state[32..];
@@ -26,7 +26,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// What is sent of a gradient: an entry per element, zero where there is none.
+    /// What is sent of a gradient: an entry per element, zero if there is none.
     fn step(&mut self, g: &[f32], m: f32, nesterov: bool, k: usize) -> Vec<f32> {
         for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(g) {
             if nesterov {

@@ -109,7 +109,7 @@ fn estimates_of_ef21_reach_a_gradient_that_stays() {
     });
 }
 
-/// This rank's estimate in a state: behind the description, residual and momentum, each behind its length.
+/// This rank's estimate in a state: after the description, residual and momentum, each after its length.
 fn estimate_of(state: &[u8]) -> Vec<f32> {
     let mut at = 32;
     let mut part = || {
@@ -283,7 +283,7 @@ fn a_recipe_with_a_vote_gives_the_majority() {
     }
 }
 
-/// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in the place of their vote: m = 0.9 m + 0.1 g, then its
+/// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in place of their vote: m = 0.9 m + 0.1 g, then its
 /// signs.
 #[test]
 fn signum_sends_the_signs_of_its_momentum() {

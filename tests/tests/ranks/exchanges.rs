@@ -119,7 +119,7 @@ pub(crate) fn sum_of(mean: f32, ranks: u32, unit: f64) -> f64 {
     sum
 }
 
-/// What of the gradients and residuals is neither in the sum nor in the residuals behind it: nothing, to the bit.
+/// What of the gradients and residuals is neither in the sum nor in the residuals after it: nothing, to the bit.
 pub(crate) fn expect_mass(before: &[Vec<f32>], means: &[f32], after: &[Vec<f32>], ranks: u32, unit: f64, what: &str) {
     for (index, mean) in means.iter().enumerate() {
         let sum = |all: &[Vec<f32>]| all.iter().map(|v| f64::from(v[index])).sum::<f64>();

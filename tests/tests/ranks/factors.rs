@@ -10,7 +10,7 @@ use gradwire::{Compressor, Device, Error, ExchangeError, Matrix, Policy, PowerSg
 use gradwire_collectives::Threads;
 use gradwire_tests::{Depth, require};
 
-/// Matrices with a vector between them, which goes as it is, behind the last factor.
+/// Matrices with a vector between them, which goes as it is, after the last factor.
 const SHAPES: [&[u64]; 3] = [&[64, 48], &[64], &[48, 40]];
 const ELEMENTS: usize = 64 * 48 + 64 + 48 * 40;
 
@@ -22,7 +22,7 @@ fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
-/// What each rank has of a step: the mean, and the residual behind it.
+/// What each rank has of a step: the mean, and the residual after it.
 type Seen = (Vec<f32>, Vec<f32>);
 
 /// Steps of all ranks, of gradients by rank and step.
@@ -172,7 +172,7 @@ const LAWFUL: [&str; 12] = [
 ];
 
 /// With feedback nothing is lost, whatever the quantizer makes of the factors: gradients and all residuals are as many
-/// times the mean as there are ranks, and all residuals behind it. All ranks have the mean's bits.
+/// times the mean as there are ranks, and all residuals after it. All ranks have the mean's bits.
 ///
 /// What a rank keeps is M - L C(Q)^T of its own, and the mean is L times the mean of all C(Q)^T, each rounded. An entry
 /// of either is a sum of r products below |C(Q)|, which is at most 2 |M| for what is tested here, and C(Q)'s mean one
@@ -265,7 +265,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 
 /// A quadratic of which each rank has its own minimum: the mean of the minima is reached to within what the quantizer
 /// errs. What the ranks' gradients differ by is the same in every step. Were the mean taken off each rank's residual,
-/// in the place of what the rank has sent, the differences of all 800 steps would be kept, and the quantizer's error
+/// in place of what the rank has sent, the differences of all 800 steps would be kept, and the quantizer's error
 /// with them: in a model of that, 3.9 % of the way is left with 8 bits, and 70 % with 4.
 #[test]
 fn it_converges_and_differences_between_ranks_do_not_add_up() {

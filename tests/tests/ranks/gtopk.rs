@@ -15,7 +15,7 @@ const CLASSES: [(&str, Option<&str>); 7] = [
     ("topk:0.05+ef+gtopk", Some("topk:k=7+ef")),
 ];
 
-/// The `k` largest magnitudes of each tensor, of equal ones the first; the rest in the place of what was given.
+/// The `k` largest magnitudes of each tensor, of equal ones the first; the rest in place of what was given.
 fn select(values: &mut [f32], tensors: &[usize], k: usize) -> Vec<f32> {
     let (mut kept, mut from) = (vec![0.0; values.len()], 0);
     for elements in tensors {
@@ -29,7 +29,7 @@ fn select(values: &mut [f32], tensors: &[usize], k: usize) -> Vec<f32> {
     kept
 }
 
-/// The tree, one merge behind the other: rounds of pairs that are 1, 2, 4 apart, of whole vectors.
+/// The tree, one merge after another: rounds of pairs that are 1, 2, 4 apart, of whole vectors.
 fn reference(residuals: &mut [Vec<f32>], gradients: &[Vec<f32>], tensors: &[usize], k: usize) -> Vec<f32> {
     let ranks = gradients.len();
     let mut held: Vec<Vec<f32>> = Vec::new();

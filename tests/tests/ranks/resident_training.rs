@@ -437,7 +437,7 @@ fn a_device_that_fails_between_factors_ends_the_step_on_the_other_rank() {
 
     use gradwire::backend::cuda::Cuda;
 
-    // Tensors that are not compressed go behind the last factor.
+    // Tensors that are not compressed go after the last factor.
     let (shapes, n): ([&[u64]; 2], usize) = ([&[40, 32], &[3, 3]], 1289);
     let (mut told, mut late) = (0, 0);
     for calls in 0.. {

@@ -17,7 +17,7 @@ const EXACT: [(&str, Option<&str>, u64); 5] = [
     ("qsgd:levels=4,bucket=32+elias+ef+twophase", Some("topk:0.1+ef+gtopk"), 2),
 ];
 
-/// Gradients, and all residuals, are the sum that is decoded, and all residuals behind it: of workers and of owners.
+/// Gradients, and all residuals, are the sum that is decoded, and all residuals after it: of workers and of owners.
 #[test]
 fn no_gradient_is_lost_with_any_number_of_ranks() {
     for (text, other, steps) in EXACT.into_iter().filter(|(.., steps)| *steps > 0) {
@@ -59,7 +59,7 @@ fn no_gradient_is_lost_with_any_number_of_ranks() {
 fn two_phases_are_their_stages_one_after_another() {
     let (device, codec, ranks) = (Device::cpu(), gradwire::OneBit::new().bucket(64), 3usize);
     // 600, 210 and 500 elements in buckets of 64. Thirds of 1310 are at 436 and 873; buckets end there at 448, and 64
-    // behind the third tensor's beginning at 810.
+    // after the third tensor's beginning at 810.
     let pieces: [&[[usize; 2]]; 3] = [&[[0, 448]], &[[448, 600], [600, 810], [810, 874]], &[[874, 1310]]];
     let seen = together(Threads::group(3).expect("three"), |rank, mut group| {
         let mut compressor = of("onebit:bucket=64+twophase", None);
@@ -265,7 +265,7 @@ fn the_mean_is_unbiased_and_its_second_moment_that_of_two_independent_draws() {
     }
 }
 
-/// Residuals of worker and owner before the steps, and the state behind them.
+/// Residuals of worker and owner before the steps, and the state after them.
 type Saved = ((Vec<f32>, Vec<f32>), Vec<u8>);
 
 /// The residuals of owners are in the state: the same ranks go on with the bits of an uninterrupted run, others with

@@ -8,7 +8,7 @@ use gradwire_collectives::Threads;
 
 use crate::training::{RUN, bits, gradient, host as all, together};
 
-/// A group whose nth call fails on this rank, before it is made or behind it.
+/// A group whose nth call fails on this rank, before it is made or after it.
 struct Any {
     group: Threads,
     calls: u32,

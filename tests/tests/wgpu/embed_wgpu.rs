@@ -42,7 +42,7 @@ fn recorded_commands_leave_what_a_cpu_encodes_and_decodes() {
         let mut residual = before.clone();
         let expected = cpu.encode_with_feedback(&codec, &x, &mut residual, cases::seed()).expect("the CPU encodes");
 
-        // Residual and body are parts of one buffer, behind each other; the gradient begins within another one.
+        // Residual and body are parts of one buffer, after each other; the gradient begins within another one.
         let gradient = holding(&caller, bytemuck::cast_slice(&x), 512);
         let state = (4 * n as u64).next_multiple_of(256);
         let shared = caller.room(state + h.body_bytes(), EVERY);
@@ -97,7 +97,7 @@ fn a_gradient_of_exactly_the_documented_bytes_is_enough() {
         let within = caller.room(plan.gradient_bytes() + 512, EVERY);
         let mut bytes = vec![0xff; 256];
         bytes.extend_from_slice(bytemuck::cast_slice(&halves));
-        bytes.resize(256 + plan.gradient_bytes() as usize, 0xff); // a NaN behind the last element
+        bytes.resize(256 + plan.gradient_bytes() as usize, 0xff); // a NaN after the last element
         caller.write(&within, &bytes);
         let part = within.slice(256..256 + plan.gradient_bytes());
         let body = caller.room(plan.header().body_bytes(), EVERY);

@@ -106,7 +106,7 @@ fn fields<T: AnyBitPattern + Debug>() -> Vec<(String, u32)> {
     fields
 }
 
-/// What WGSL calls the constants of a module of `gradwire_kernels::params`: each name as it is, behind a prefix.
+/// What WGSL calls the constants of a module of `gradwire_kernels::params`: each name as it is, after a prefix.
 macro_rules! constants {
     ($prefix:literal, $module:ident: $($name:ident),+) => {
         [$((concat!($prefix, stringify!($name)), $module::$name)),+]

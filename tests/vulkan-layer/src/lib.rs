@@ -85,7 +85,7 @@ fn proc_addr(of: &AtomicUsize) -> Option<GetProcAddr> {
     unsafe { transmute::<usize, Option<GetProcAddr>>(address) }
 }
 
-/// The loader's part of a create info, where it says what comes next; none where there is none.
+/// The loader's part of a create info, where it says what comes next; none if there is none.
 ///
 /// # Safety
 /// `info` is a create info whose chain is as `vulkan.h` has it.

@@ -33,7 +33,7 @@ const EXCHANGES: [(&str, &str); 6] = [
 /// Bytes of the messages between two ranks, and how often each is sent.
 const SIZES: [usize; 6] = [1 << 8, 1 << 12, 1 << 15, 1 << 17, 1 << 19, 1 << 21];
 const REPETITIONS: usize = 9;
-/// Exchanges that are measured, behind two that are not.
+/// Exchanges that are measured, after two that are not.
 const STEPS: usize = 7;
 
 /// What an engine takes.

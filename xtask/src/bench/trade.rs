@@ -24,7 +24,7 @@ pub(super) const NAMED: [u64; 6] = [1, 2, 4, 8, 16, 32];
 /// The series, in the order of their colours.
 pub(super) const SERIES: [&str; 4] = ["PowerSGD, 10th step", "PowerSGD, first step", "top-k", "QSGD max"];
 
-/// Measures all series on each captured step. None where no tensor of the source is a matrix that would be compressed.
+/// Measures all series on each captured step. None if no tensor of the source is a matrix that would be compressed.
 pub(super) fn measure(source: &Source, bar: &ProgressBar) -> Result<Vec<Traded>, String> {
     let mut rows = Vec::new();
     let steps = source.steps();
@@ -68,7 +68,7 @@ pub(super) fn measure(source: &Source, bar: &ProgressBar) -> Result<Vec<Traded>,
     Ok(rows)
 }
 
-/// Bytes sent, and what the first and the last step give. None where nothing is compressed.
+/// Bytes sent, and what the first and the last step give. None if nothing is compressed.
 fn powersgd(values: &[f32], tensors: &[Matrix], rank: u32) -> Result<Option<(u64, [Sums; 2])>, Error> {
     let mut state = PowerSgd::rank(rank).without_feedback().state(tensors, Seed::new(1))?;
     if (0..tensors.len()).all(|tensor| state.is_compressed(tensor) == Some(false)) {

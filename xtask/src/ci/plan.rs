@@ -34,7 +34,7 @@ impl Does {
 pub(super) struct Standing {
     /// Whether it was green for the same state, at this commit; else why it runs.
     pub(super) green: Result<String, String>,
-    /// When it was green last, in seconds since 1970; none where it has no stamp.
+    /// When it was green last, in seconds since 1970; none if it has no stamp.
     pub(super) ran: Option<u64>,
 }
 

@@ -41,7 +41,7 @@ impl Stage {
         matches!(self.class, Class::Rotation { .. })
     }
 
-    /// The files that it depends on; none where it always runs.
+    /// The files that it depends on; none if it always runs.
     pub(super) fn files(&self) -> impl Iterator<Item = &'static str> {
         let files = match self.class {
             Class::Always | Class::Unless(_) => &[],

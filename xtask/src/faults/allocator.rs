@@ -24,7 +24,7 @@ static HIT: AtomicUsize = AtomicUsize::new(0);
 /// Set while what is asked for is not the library's.
 static PAUSED: AtomicBool = AtomicBool::new(false);
 
-/// Counts from zero, and refuses the `nth` allocation from now on; none where that is zero.
+/// Counts from zero, and refuses the `nth` allocation from now on; none if that is zero.
 pub(super) fn arm(nth: u64) {
     ARMED.store(0, SeqCst);
     HIT.store(0, SeqCst);

@@ -141,7 +141,7 @@ pub(crate) struct Job {
     /// With feedback: what decodes a run's payload into the output, for whoever checks it against the residual. The
     /// output is not in `sizes`.
     pub(crate) decode: Vec<Pass>,
-    /// None where a run goes on from what the last one left, so that there is no one result.
+    /// None if a run goes on from what the last one left, so that there is no one result.
     pub(crate) check: Option<Check>,
 }
 
@@ -187,7 +187,7 @@ fn job(codec: &'static str, setting: String, op: Op, passes: Vec<Pass>) -> Job {
     Job { codec, setting, op, floor: 0, sizes, prepare: None, before, passes, decode, check: None }
 }
 
-/// The plan with error feedback, in the form that the library admits; `None` where it admits neither.
+/// The plan with error feedback, in the form that the library admits; `None` if it admits neither.
 pub(crate) fn feedback_plan(case: &Case, n: usize, dtype: Dtype) -> Result<Option<(EncodePlan, Feedback)>, Error> {
     if let Ok(plan) = case.codec().plan(n, dtype)?.with_feedback() {
         return Ok(Some((plan, Feedback::Plain)));
@@ -252,7 +252,7 @@ fn top_k(entry: &Entry, part: f64, n: usize, dtype: Dtype, limits: &Limits) -> R
     ])
 }
 
-/// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` where nothing
+/// A step of PowerSGD of a single worker with error feedback, as if the all-reduces took no time; `None` if nothing
 /// is compressed. There is no check of one result: each run is the step after the last one, and the suite that ran
 /// before has compared steps with the CPU's.
 ///

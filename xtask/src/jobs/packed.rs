@@ -1,4 +1,4 @@
-//! Codes that are packed behind an encode, and unpacked before a decode, in the same session.
+//! Codes that are packed after an encode, and unpacked before a decode, in the same session.
 
 use gradwire::plan::{Limits, Pass};
 use gradwire::session::{Role, Sizes};
@@ -11,7 +11,7 @@ use gradwire_tests::cases::Case;
 use super::list::Entry;
 use super::{Check, Floor, Job, Op, WEIGHT, compare, feedback_plan, job, read};
 
-/// The library's plan of such an entry: a quantizer's setting, with packing behind it.
+/// The library's plan of such an entry: a quantizer's setting, with packing after it.
 pub(crate) fn plan(case: &Case, entropy: Entropy, n: usize, dtype: Dtype) -> Result<EncodePlan, Error> {
     case.codec().plan(n, dtype)?.packed(entropy)
 }

@@ -30,7 +30,7 @@ impl Sets {
         Self { count, stride }
     }
 
-    /// Half as many; `None` where there is one.
+    /// Half as many; `None` if there is one.
     pub(crate) fn fewer(self) -> Option<Self> {
         (self.count > 1).then_some(Self { count: self.count / 2, ..self })
     }

@@ -15,7 +15,7 @@ const LATENCY: Duration = Duration::from_millis(1);
 const FORWARD: Duration = Duration::from_millis(20);
 /// What backpropagation takes for a layer: a wait, which takes no core from the exchanges.
 const BACKWARD: Duration = Duration::from_millis(1);
-/// Elements of the layers, the last one first: large ones, each with a small one behind it, as of a convolution and its
+/// Elements of the layers, the last one first: large ones, each with a small one after it, as of a convolution and its
 /// scales.
 const LAYERS: [u64; 16] = [
     1 << 17,

@@ -157,7 +157,7 @@ mod tests {
         let args = Args { ranks: 2, side: 64, steps: 3 };
         let link = Link::new(1_000_000, LATENCY).expect("a link");
         let over = measured("none", &args, Some(link), Duration::from_millis(5)).expect("measured");
-        // Half of the sum each way: 16 kB at 1 MB/s, behind the compute.
+        // Half of the sum each way: 16 kB at 1 MB/s, after the compute.
         assert!(over.seconds >= 0.005 + 0.016, "{}", over.seconds);
         assert_eq!(over.bytes % 4, 0);
     }

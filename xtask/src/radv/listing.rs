@@ -41,7 +41,7 @@ impl Counts {
     pub(super) fn of(listing: &str) -> Self {
         let mut counts = Self::default();
         let mut blocks = HashMap::new();
-        // From the first instruction of a loop to the one behind it.
+        // From the first instruction of a loop to the one after it.
         let mut loops: Vec<(usize, usize)> = Vec::new();
         let mut all: BTreeMap<usize, usize> = BTreeMap::new();
         let mut costs = Vec::new();

@@ -24,7 +24,7 @@ const KEPT: usize = 12;
 /// How it ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its exit code; none where it was killed.
+    /// Its exit code; none if it was killed.
     pub(crate) code: Option<i32>,
     /// It was killed here, because the time was up.
     pub(crate) out_of_time: bool,

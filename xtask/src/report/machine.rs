@@ -89,7 +89,7 @@ fn smi(what: &str) -> Result<Vec<String>, String> {
     Ok(lines.iter().map(|line| named(what, line)).collect())
 }
 
-/// Each value behind the name of what it is.
+/// Each value after the name of what it is.
 fn named(names: &str, values: &str) -> String {
     let pairs = names.split(',').zip(values.split(','));
     pairs.map(|(name, value)| format!("{} {}", name.trim(), value.trim())).collect::<Vec<_>>().join(", ")

@@ -46,7 +46,7 @@ impl Model {
     /// Its step. The gradient is written with all else that a run reads, since no other job has one of its length.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the device's limits are too small.
+    /// [`Error::Limit`] if the device's limits are too small.
     pub(super) fn job(&self, limits: &Limits) -> Result<Option<Job>, Error> {
         let Some(job) = jobs::step(RANK.0, format!("{}, {}", RANK.1, self.name), &self.tensors, Dtype::F32, limits)?
         else {

@@ -10,7 +10,7 @@ pub(crate) enum Place {
     Cuda(Option<u32>),
     Wgpu,
     Cpu,
-    /// The interpreter of PTX, in the place of a GPU that loads this target: to rehearse a report, never to time
+    /// The interpreter of PTX, in place of a GPU that loads this target: to rehearse a report, never to time
     /// anything.
     PtxMachine(u32),
 }

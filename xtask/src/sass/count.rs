@@ -21,7 +21,7 @@ pub(super) struct Cost {
     /// Barriers that a block comes to.
     pub(super) barriers: f64,
     /// The instructions of the loop that is executed most, and those among them that are about the flow of control.
-    /// None where nothing loops.
+    /// None if nothing loops.
     pub(super) inner: Option<(usize, usize)>,
 }
 
@@ -114,7 +114,7 @@ fn batches(insts: &[Inst], does: &[Does], steps: &[Step]) -> Vec<(u32, f64)> {
 }
 
 /// The instructions from the target of a branch back to the branch, of the backward branch that is taken most; of two,
-/// the shorter. None where nothing loops.
+/// the shorter. None if nothing loops.
 pub(super) fn inner_loop(launched: &Launched) -> Option<std::ops::Range<usize>> {
     let mut best: Option<(u64, usize, usize)> = None;
     for (at, (does, site)) in launched.kernel.does.iter().zip(&launched.sites).enumerate() {

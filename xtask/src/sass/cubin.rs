@@ -87,7 +87,7 @@ impl Cubin {
         self.section(&format!(".text.{kernel}"))
     }
 
-    /// A constant bank of a kernel; empty where it has none.
+    /// A constant bank of a kernel; empty if it has none.
     pub(super) fn constants(&self, bank: u32, kernel: &str) -> &[u8] {
         self.section(&format!(".nv.constant{bank}.{kernel}"))
     }

@@ -65,7 +65,7 @@ impl Control {
 pub(super) struct Inst {
     /// The name without modifiers.
     pub(super) name: String,
-    /// What is behind the name, `U32`, `GE` and the like.
+    /// What is after the name, `U32`, `GE` and the like.
     pub(super) modifiers: Vec<String>,
     /// The predicate that guards it.
     pub(super) guard: Option<(u8, bool, bool)>,
@@ -138,7 +138,7 @@ fn code(function: Function, cubin: &Cubin) -> Result<Code, SassError> {
         let low = code.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let mut args = Vec::new();
         for operand in split(&printed.operands) {
-            // A function's name is its address; what is printed behind it is the same for all.
+            // A function's name is its address; what is printed after it is the same for all.
             let start = cubin.symbol(&function.name, operand).map(|value| Arg::Number(value as u32));
             args.push(start.or_else(|| arg(operand, low)).ok_or_else(unread)?);
         }

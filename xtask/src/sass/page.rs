@@ -17,7 +17,7 @@ pub(super) const PAGE: &str = "docs/sass.md";
 /// What the H100 said.
 const REPORT: &str = "benches/results/h100-2026-11-26/report.json";
 
-/// Seconds that the H100 took for an operation; none where it was not asked.
+/// Seconds that the H100 took for an operation; none if it was not asked.
 pub(super) fn measured(report: &Value, predicted: &Predicted) -> Option<f64> {
     let [codec, setting, op, dtype] = predicted.reported.as_ref()?;
     // Feedback of a codec that has to shrink what it sends is named so in the report.

@@ -49,7 +49,7 @@ pub(super) fn bytes_per_element(codec: usize, network: &Network) -> f64 {
 
 /// Seconds of an iteration by each way.
 pub(super) struct Cell {
-    /// Each layer by itself, behind the backward pass.
+    /// Each layer by itself, after the backward pass.
     behind: f64,
     /// The best groups beside it.
     beside: f64,
@@ -104,7 +104,7 @@ pub(super) fn csv() -> Result<String, String> {
     Ok(text)
 }
 
-/// How much faster an iteration is with each codec than without one, behind the backward pass and beside it.
+/// How much faster an iteration is with each codec than without one, after the backward pass and beside it.
 pub(super) fn gains(gpu: &Gpu, link: &Link, network: &Network, workers: u32) -> Result<Vec<[f64; 2]>, String> {
     let dense = cell(gpu, link, network, workers, None)?;
     let gain = |codec| {

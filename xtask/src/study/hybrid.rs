@@ -17,7 +17,7 @@ pub(super) struct Row {
     pub(super) network: &'static str,
     pub(super) published: f64,
     /// For each of [`TWO_DEVICES`]: by how much twice the workers shorten the training, so that the gain is the
-    /// published one; none where no mixture gains so much.
+    /// published one; none if no mixture gains so much.
     pub(super) doubled: [Option<f64>; 3],
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// How often a training learns from each image.
     #[arg(long, requires = "train", default_value_t = train::EPOCHS)]
     epochs: u64,
-    /// Where the rows go, in the place of benches/studies/train.json.
+    /// Where the rows go, in place of benches/studies/train.json.
     #[arg(long, requires = "train")]
     rows: Option<PathBuf>,
 }

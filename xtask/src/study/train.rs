@@ -90,7 +90,7 @@ struct Job {
     recipe: String,
     layers: Layers,
     rate: f64,
-    /// The text of a plan, in the place of a recipe.
+    /// The text of a plan, in place of a recipe.
     plan: Option<String>,
 }
 

@@ -94,7 +94,7 @@ pub(super) fn pack_units(codes: &[u8], table: &mut [u8], out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others behind.
+/// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others after.
 #[inline(always)]
 pub(super) fn unpack_units(table: &[u8], packed: &[u8], out: &mut [u8]) {
     let mut from = 0;

@@ -126,7 +126,7 @@ fn encode_run<Q: Quantizer>(p: &EncodeParams, whole: Option<Q::Encoder>, bucket:
     }
 }
 
-/// The partial statistic of these values, of which so many are elements and the others made up.
+/// The partial statistic of these values, of which the first `elements` are elements and the others are padding.
 #[inline(always)]
 fn partial<Q: Quantizer>(p: &EncodeParams, values: &[u32], elements: usize) -> Q::Partial {
     let first = values.iter().fold(Q::First::NONE, |first, value| first.merge(Q::first(*value)));
@@ -221,7 +221,7 @@ fn feedback<Q: Quantizer>(p: &EncodeParams, encoder: &Q::Encoder, values: &[u32]
     }
 }
 
-/// Gives what lies behind the last element the value of its bucket's first.
+/// Gives what lies after the last element the value of its bucket's first.
 #[inline(always)]
 fn pad_with_first(values: &mut [u32], elements: usize, bucket: usize) {
     if elements < values.len() {

@@ -11,7 +11,7 @@ use gradwire_kernels::params::DctParams;
 /// Elements of the largest block.
 const MOST: usize = 1 << (2 * MOST_LOG2);
 
-/// Transforms the blocks from element `first` on, so many lines at a time.
+/// Transforms the blocks from element `first` on, `LANES` lines at a time.
 #[inline(always)]
 pub(super) fn dct<const LANES: usize>(p: &DctParams, first: usize, input: &[f32], output: &mut [f32]) {
     let mut room = [0.0; MOST];
@@ -45,7 +45,7 @@ pub(super) fn dct<const LANES: usize>(p: &DctParams, first: usize, input: &[f32]
     }
 }
 
-/// Makes columns of rows of so many elements.
+/// Makes columns of rows of `columns` elements.
 #[inline(always)]
 fn transpose(from: &[f32], to: &mut [f32], columns: usize) {
     let rows = from.len() / columns;
@@ -86,7 +86,7 @@ fn each<const LANES: usize, const N: usize>(
 ) {
     let mut first = 0;
     while first < beside {
-        // A block has fewer lines than lanes where it is small: the other lanes hold zeros.
+        // A block has fewer lines than lanes if it is small: the other lanes hold zeros.
         let here = LANES.min(beside - first);
         let mut line = [[0.0; LANES]; N];
         for (lanes, row) in line.iter_mut().zip(values.chunks_exact(beside)) {

@@ -22,7 +22,7 @@ impl Cpu {
     /// This machine's cores with a chosen vector width.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the machine does not have the instructions.
+    /// [`Error::Unavailable`] if the machine does not have the instructions.
     pub fn with_simd(simd: Simd) -> Result<Self, Error> {
         simd.check()?;
         Ok(Self { simd })

@@ -10,7 +10,7 @@ use super::rows::{Unit, pack, unpack};
 
 /// The longest unit: 256 codes of 32 bits.
 const MOST_BYTES: usize = 1024;
-/// Bytes that are stored or loaded together, and may lie behind a unit's last one.
+/// Bytes that are stored or loaded together, and may lie after a unit's last one.
 const TOGETHER: usize = 8;
 
 /// Codes of a width that are joined, which take at most 32 bits in either part.
@@ -171,7 +171,7 @@ fn read_any<const DELTA: bool>(bits: u32, bytes: &[u8], codes: &mut Unit) {
     }
 }
 
-/// Where the ones of a unit's unary parts are: behind the first entry, which is one before the first bit.
+/// Where the ones of a unit's unary parts are: after the first entry, which is one before the first bit.
 type Ends = [u16; 1 + UNIT + 64];
 
 #[inline(always)]
@@ -179,7 +179,7 @@ fn load(bytes: &[u8], bit: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(bit / 8..)?.first_chunk()?))
 }
 
-/// Finds the ones; `None` where there are too few.
+/// Finds the ones; `None` if there are too few.
 #[inline(always)]
 fn ends(bytes: &[u8], length: usize, ends: &mut Ends) -> Option<()> {
     ends[0] = u16::MAX;
@@ -206,7 +206,7 @@ fn ends(bytes: &[u8], length: usize, ends: &mut Ends) -> Option<()> {
     Some(())
 }
 
-/// Makes exponents of classes, whose middles begin at bit `at`, and says where they end; `None` where an exponent is
+/// Makes exponents of classes, whose middles begin at bit `at`, and says where they end; `None` if an exponent is
 /// none of the width's.
 #[inline(always)]
 fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -> Option<usize> {
@@ -237,7 +237,7 @@ fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -
     (most < BITS).then_some(at)
 }
 
-/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes behind them; `None` where they are
+/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes after them; `None` if they are
 /// none that an encoder writes.
 #[inline(always)]
 fn read_whole<const BITS: u32, const DELTA: bool>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {
@@ -297,7 +297,7 @@ fn read_whole<const BITS: u32, const DELTA: bool>(bytes: &[u8], length: usize, c
     Some(())
 }
 
-/// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others behind.
+/// Unpacks the units of a table; the first one's words are at the start of `packed`, and there may be others after.
 #[inline(always)]
 pub(super) fn unpack_units<const DELTA: bool>(bits: u32, table: &[u8], packed: &[u8], codes: &mut [u8]) {
     match bits {

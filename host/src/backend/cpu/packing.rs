@@ -27,7 +27,7 @@ impl Cpu {
     /// Packs codes of fixed width: the table of an entry per unit, and the words of the units, from runs of them.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for them.
+    /// [`Error::Backend`] if there is no memory for them.
     pub(crate) fn pack_units(
         &self,
         entropy: Entropy,

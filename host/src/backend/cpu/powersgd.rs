@@ -18,7 +18,7 @@ use crate::words::{reserved, zeros};
 
 /// Elements of a slab, about.
 const SLAB: usize = 1 << 19;
-/// The most rows of a slab: so many terms of a sum are added in f32, one after another.
+/// The most rows of a slab: this many terms of a sum are added in f32, one after another.
 const MOST_ROWS: usize = 512;
 /// Rows of a slab are a multiple of this, where the matrix has as many.
 const GROUP: usize = 8;
@@ -66,7 +66,7 @@ impl<'t> Cut<'t> {
         (0..rows.div_ceil(each)).map(move |s| (s * each, each.min(rows - s * each)))
     }
 
-    /// Entries that a slab of so many rows writes.
+    /// Entries that a slab of `rows` rows writes.
     fn share(&self, rows: usize) -> usize {
         match self.known {
             Side::Right => rows * self.rank,
@@ -246,7 +246,7 @@ impl Cpu {
         gather(table, known, scratch, sent);
     }
 
-    /// Writes L R^T of each matrix, or NaN where it is poisoned.
+    /// Writes L R^T of each matrix, or NaN if it is poisoned.
     pub(crate) fn expand_low_rank(
         &self,
         table: &Table,
@@ -281,7 +281,7 @@ impl Cpu {
     /// The first element of gradient + residual that is not finite, while the residual is where a step finds it.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for factors.
+    /// [`Error::Backend`] if there is no memory for factors.
     pub(crate) fn low_rank_not_finite(
         &self,
         matrices: &Matrices<'_>,

@@ -59,7 +59,7 @@ fn key_of(element: Placed) -> u32 {
     (element >> 16) as u32
 }
 
-/// Sorts the elements of a bucket by their keys, from the lowest digit of so many bits to the highest. Wide digits take
+/// Sorts the elements of a bucket by their keys, from the lowest digit of `BITS` bits to the highest. Wide digits take
 /// fewer passes, and more counters than a small bucket is worth.
 #[inline(always)]
 fn sort<const BITS: u32, const DIGITS: usize, const COUNTERS: usize>(

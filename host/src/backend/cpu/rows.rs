@@ -21,7 +21,7 @@ pub(super) fn borrow<'a>(gradient: Gradient<'a>, start: usize, len: usize) -> Op
     }
 }
 
-/// Copies elements `start..start + len` as bits of f32, adds the residual, and leaves zeros behind the last.
+/// Copies elements `start..start + len` as bits of f32, adds the residual, and leaves zeros after the last.
 #[inline(always)]
 pub(super) fn stage(to: &mut [u32], gradient: Gradient<'_>, start: usize, len: usize, residual: Option<&[f32]>) {
     let (used, rest) = to.split_at_mut(len);
@@ -267,7 +267,7 @@ fn fused<Q: Quantizer, const BITS: u32, const ROWS: usize>(
     packed.store::<BITS>(out);
 }
 
-/// Has memory behind a unit's values fetched: a bucket is measured as soon as the one before it is encoded, and would
+/// Has memory after a unit's values fetched: a bucket is measured as soon as the one before it is encoded, and would
 /// wait. Only speed depends on it.
 #[inline(always)]
 fn prefetch(_values: &Unit) {

@@ -35,7 +35,7 @@ impl Cpu {
     /// # Errors
     /// Those of the work; [`Error::Length`] for a slice that is too short or too long; [`Error::Memory`] for a piece
     /// that is written and was handed over to be read, or the other way round, and for one that is not aligned for its
-    /// values; [`Error::Backend`] where there is no memory. The host's memory is as it was whenever this fails.
+    /// values; [`Error::Backend`] if there is no memory. The host's memory is as it was whenever this fails.
     pub fn run<W: CpuWork>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         work.on_cpu(self, HostMemory::new(work.pieces(buffers)?)?)?;

@@ -27,7 +27,7 @@ impl Cpu {
     /// Buffers of these sizes.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the memory cannot be had.
+    /// [`Error::Backend`] if the memory cannot be had.
     pub fn session(&self, sizes: Sizes) -> Result<CpuSession, Error> {
         let mut buffers: [Vec<u32>; ROLES] = Default::default();
         for (buffer, bytes) in buffers.iter_mut().zip(sizes.0) {

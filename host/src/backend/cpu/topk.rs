@@ -18,7 +18,7 @@ use crate::words::{no_memory, reserved, zeros};
 
 /// Elements that a thread filters at a time.
 const RUN: usize = 1 << 16;
-/// Spans of runs for each thread: what a thread finds in a span lies one behind the other.
+/// Spans of runs for each thread: what a thread finds in a span lies one after another.
 const SPANS: usize = 8;
 /// Neighbours in the sample: a cache line of f32.
 const LINE: usize = 16;
@@ -50,7 +50,7 @@ impl Cpu {
     /// that may hold anything.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory.
+    /// [`Error::Backend`] if there is no memory.
     pub(crate) fn largest_of(
         &self,
         source: Source<'_>,
@@ -150,7 +150,7 @@ impl Cpu {
         with_ties(&above, &first_of_key(source, cut.key, cut.ties)?.unwrap_or_default())
     }
 
-    /// What is at or above a key, span by span. `about` is how many entries that is, where it is known.
+    /// What is at or above a key, span by span. `about` is how many entries that is, if it is known.
     fn filter(
         &self,
         source: Source<'_>,
@@ -189,7 +189,7 @@ impl Cpu {
     }
 }
 
-/// The first entries of exactly this key; `None` where there are fewer than wanted.
+/// The first entries of exactly this key; `None` if there are fewer than wanted.
 fn first_of_key(source: Source<'_>, wanted: u32, count: usize) -> Result<Option<Entries>, Error> {
     let mut entries = Entries::default();
     for i in 0..source.len() {

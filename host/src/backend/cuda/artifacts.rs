@@ -44,7 +44,7 @@ pub struct Header {
 impl Header {
     /// Reads `.version X.Y` and `.target sm_NN`, with which every PTX module begins.
     ///
-    /// `None` where the text does not begin so, and for a target with a letter behind it (`sm_90a`): such a text runs
+    /// `None` if the text does not begin so, and for a target with a letter after it (`sm_90a`): such a text runs
     /// on that one generation only, and the rule of [`candidates`] would be wrong for it.
     #[must_use]
     pub fn parse(ptx: &str) -> Option<Header> {

@@ -37,7 +37,7 @@ impl Entry {
         Entry { path: folder.join(name), head }
     }
 
-    /// The module's bytes; none where there is no such file, or none that counts.
+    /// The module's bytes; none if there is no such file, or none that counts.
     pub(super) fn read(&self) -> Option<Vec<u8>> {
         // Reading anything but a file could wait for ever.
         if !fs::metadata(&self.path).ok()?.is_file() {

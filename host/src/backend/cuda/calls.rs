@@ -506,7 +506,7 @@ impl Logs {
         Logs { errors: vec![0; LOG_BYTES], remarks: vec![0; LOG_BYTES] }
     }
 
-    /// The options that name the logs, and their values. A size is passed in the place of a pointer, and the driver
+    /// The options that name the logs, and their values. A size is passed in place of a pointer, and the driver
     /// writes over it how much of the log it used.
     fn options(&mut self) -> ([c_uint; 4], [*mut c_void; 4]) {
         let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
@@ -590,7 +590,7 @@ impl Drop for Event<'_> {
     }
 }
 
-/// The text with the NUL that C wants behind it.
+/// The text with the NUL that C wants after it.
 fn terminated(what: &'static str, text: &str) -> Result<CString, DriverError> {
     CString::new(text).map_err(|error| DriverError::NulByte { what, position: error.nul_position() })
 }

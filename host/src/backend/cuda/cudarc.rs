@@ -152,7 +152,7 @@ impl Cuda {
     ///
     /// # Errors
     /// As [`Cuda::queue`]; [`Error::Dtype`] for floats of another type than the work's; [`Error::Memory`] for what is
-    /// written and was lent to be read; [`Error::Stream`] where this value was not made by [`Cuda::on`], or while the
+    /// written and was lent to be read; [`Error::Stream`] if this value was not made by [`Cuda::on`], or while the
     /// stream is being captured.
     pub fn queue_views<W: Checked>(&self, work: W, buffers: W::Buffers<View<'_>>) -> Result<(), Error> {
         self.refuse_capture("Cuda::queue_views_trusted records it, on a contract")?;
@@ -186,7 +186,7 @@ impl Cuda {
         };
         let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.map(&mut lend)).collect();
         // SAFETY: cudarc's slices are memory that holds values; cudarc orders work on other streams, and frees memory,
-        // behind what was queued here. The caller answers for what else it holds.
+        // after what was queued here. The caller answers for what else it holds.
         unsafe { self.queue_pieces(&passes, &pieces) }?;
         drop(passes);
         work.queued(sealed::Surface(()));

@@ -38,7 +38,7 @@ impl Cuda {
     /// Opens the first CUDA device, or the one whose number is in the environment variable `GRADWIRE_CUDA_DEVICE`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no driver, no device, or no target's PTX can be loaded; the text
+    /// [`Error::Unavailable`] if there is no driver, no device, or no target's PTX can be loaded; the text
     /// has what was tried, the driver's log and both versions.
     pub fn open() -> Result<Self, Error> {
         let ordinal = match std::env::var(DEVICE_VARIABLE) {
@@ -53,7 +53,7 @@ impl Cuda {
         Self::with_driver(Arc::new(driver), None)
     }
 
-    /// A device behind any driver: the real one, or one that interprets PTX. `target` asks for one target (70 for
+    /// A device of any driver: the real one, or one that interprets PTX. `target` asks for one target (70 for
     /// sm_70); without it the highest that the device can run is taken, and lower ones where the driver refuses it.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::Capturing`] where something has to be compiled and the stream is being captured; [`Error::Unavailable`]
-    /// where the driver refuses a codec's PTX for every target; [`Error::Backend`] where it fails otherwise, as for
+    /// where the driver refuses a codec's PTX for every target; [`Error::Backend`] if it fails otherwise, as for
     /// want of memory. What was compiled before the error stays, and the next call tries again.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         let limits = self.limits();
@@ -141,7 +141,7 @@ impl Cuda {
     /// programmatic dependent launch, where the launch before it is of the same two codecs: its blocks take the room
     /// that is left, and wait there before they touch memory. Results are the same, and a graph that records the call
     /// has no launches that overlap. What is queued before a call is done when it begins. So is the call when what is
-    /// queued behind it begins, but for a programmatic dependent launch of the caller's own: its kernel has to execute
+    /// queued after it begins, but for a programmatic dependent launch of the caller's own: its kernel has to execute
     /// `griddepcontrol.wait` (`cudaGridDependencySynchronize`) before it reads results, whatever this says.
     ///
     /// ```no_run

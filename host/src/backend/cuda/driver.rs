@@ -1,7 +1,7 @@
 //! The one narrow seam between the CUDA backend and whatever runs its kernels.
 //!
-//! The backend knows this trait alone. NVIDIA's driver stands behind it as [`RealDriver`](super::RealDriver); an
-//! interpreter of PTX can stand behind it as well, which is how the committed artifacts are tested on machines without
+//! The backend knows this trait alone. NVIDIA's driver implements it as [`RealDriver`](super::RealDriver); an
+//! interpreter of PTX can implement it as well, which is how the committed artifacts are tested on machines without
 //! a GPU.
 //!
 //! Modules and functions are numbers that the driver gives out and looks up again, so a wrong one is an error. Device
@@ -121,7 +121,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DriverError::Jit`] where the driver refuses the text, in which case a lower target may fare better.
+    /// [`DriverError::Jit`] if the driver refuses the text, in which case a lower target may fare better.
     fn load_module(&self, ptx: &str) -> Result<ModuleId, DriverError>;
 
     /// Compiles a PTX text for the device, and returns the module's bytes for [`load_image`](Driver::load_image), in
@@ -129,7 +129,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DriverError::Jit`] where the driver refuses the text; [`DriverError::Unsupported`] where it cannot hand out
+    /// [`DriverError::Jit`] if the driver refuses the text; [`DriverError::Unsupported`] if it cannot hand out
     /// what it compiles.
     fn compile(&self, ptx: &str) -> Result<Vec<u8>, DriverError> {
         let _ = ptx;
@@ -140,8 +140,8 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DriverError::Image`] where the driver refuses the bytes, as those of another device or driver;
-    /// [`DriverError::Unsupported`] where it loads nothing but PTX.
+    /// [`DriverError::Image`] if the driver refuses the bytes, as those of another device or driver;
+    /// [`DriverError::Unsupported`] if it loads nothing but PTX.
     ///
     /// # Safety
     ///
@@ -160,14 +160,14 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DriverError::MissingFunction`] where the module has none.
+    /// [`DriverError::MissingFunction`] if the module has none.
     fn function(&self, module: ModuleId, name: &str) -> Result<FunctionId, DriverError>;
 
     /// Allocates device memory, aligned for every type; [`DevicePtr::NULL`] for no bytes. What it holds is undefined.
     ///
     /// # Errors
     ///
-    /// [`DriverError::OutOfMemory`] where the device has no such piece free.
+    /// [`DriverError::OutOfMemory`] if the device has no such piece free.
     fn alloc(&self, bytes: u64) -> Result<DevicePtr, DriverError>;
 
     /// Gives memory back; nothing for [`DevicePtr::NULL`].
@@ -185,7 +185,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DriverError::NoHostMemory`] where there is none left.
+    /// [`DriverError::NoHostMemory`] if there is none left.
     fn alloc_host(&self, bytes: usize) -> Result<*mut u8, DriverError> {
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
@@ -278,7 +278,7 @@ pub trait Driver: Send + Sync {
     /// - The caller guarantees that every thread of the kernel executes `griddepcontrol.wait` before it touches memory
     ///   and before it ends.
     /// - The caller guarantees as much of the kernel that is queued before it, or that all work before that one is done
-    ///   when that one begins, as it is behind [`launch`](Driver::launch): to wait for it is then to wait for all that
+    ///   when that one begins, as it is after [`launch`](Driver::launch): to wait for it is then to wait for all that
     ///   was queued earlier.
     unsafe fn launch_dependent(
         &self,
@@ -298,8 +298,8 @@ pub trait Driver: Send + Sync {
     /// Whether the stream belongs to this driver's context. Queues nothing and waits for nothing.
     fn is_own_stream(&self, stream: StreamId) -> Result<bool, DriverError>;
 
-    /// The `CUstream` behind an identifier, for other libraries that queue there; none where there is no such stream,
-    /// as behind [`StreamId::OWN`] of a driver that is not NVIDIA's.
+    /// The `CUstream` of an identifier, for other libraries that queue there; none if there is no such stream,
+    /// as for [`StreamId::OWN`] of a driver that is not NVIDIA's.
     fn raw_stream(&self, stream: StreamId) -> Option<*mut c_void> {
         (stream != StreamId::OWN).then_some(stream.to_u64() as *mut c_void)
     }
@@ -331,7 +331,7 @@ pub trait Driver: Send + Sync {
         let _ = event;
     }
 
-    /// Puts an event behind the work that is queued on a stream. Where it was before, it is no longer.
+    /// Puts an event after the work that is queued on a stream. Where it was before, it is no longer.
     ///
     /// # Safety
     ///

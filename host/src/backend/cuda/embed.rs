@@ -47,7 +47,7 @@ impl Cuda {
     /// for as long as any is alive. Keep one. Nothing of the caller's is retained or destroyed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no driver, the context is null, or no target's PTX can be loaded;
+    /// [`Error::Unavailable`] if there is no driver, the context is null, or no target's PTX can be loaded;
     /// [`Error::Stream`] for a stream of another context.
     ///
     /// # Safety
@@ -125,7 +125,7 @@ impl Cuda {
     /// # Errors
     /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
     /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where
-    /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] where the driver
+    /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] if the driver
     /// refuses them, or where work was planned by the limits of a device that promises more; those of the work. Else
     /// [`Error::Backend`].
     ///
@@ -136,7 +136,7 @@ impl Cuda {
     /// - The caller guarantees that a graph that recorded the work is not launched after the last [`Cuda`] of the
     ///   context was dropped.
     /// - The caller guarantees that a kernel that is queued on the stream as a programmatic dependent launch, directly
-    ///   behind this call or meanwhile by another thread, waits (`griddepcontrol.wait`) before it touches memory or ends.
+    ///   after this call or meanwhile by another thread, waits (`griddepcontrol.wait`) before it touches memory or ends.
     pub unsafe fn queue<W: Work>(&self, work: W, buffers: W::Buffers<DeviceSlice>) -> Result<(), Error> {
         let passes = work.passes(&Limits::NONE)?;
         // SAFETY: the caller answers for the memory.
@@ -149,7 +149,7 @@ impl Cuda {
     /// The stream as another library names it.
     ///
     /// # Errors
-    /// [`Error::Stream`] where the driver has none.
+    /// [`Error::Stream`] if the driver has none.
     pub(crate) fn raw_stream(&self) -> Result<*mut c_void, Error> {
         self.shared.driver.raw_stream(self.stream).ok_or_else(|| Error::Stream {
             address: self.stream.to_u64(),

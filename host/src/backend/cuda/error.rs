@@ -97,7 +97,7 @@ pub enum DriverError {
         name: String,
         /// What the driver's compiler said: errors first, then remarks. It may be empty.
         log: String,
-        /// What the text says of itself, where it can be read: its PTX ISA version and its target.
+        /// What the text says of itself, if it can be read: its PTX ISA version and its target.
         header: Option<Header>,
         /// The CUDA release the driver is for.
         driver_version: (u32, u32),

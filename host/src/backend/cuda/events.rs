@@ -17,7 +17,7 @@ impl Event {
         Ok(Self { cuda: cuda.clone(), id })
     }
 
-    /// Puts it behind what is queued on the stream of a [`Cuda`] of the same device.
+    /// Puts it after what is queued on the stream of a [`Cuda`] of the same device.
     pub(crate) fn record(&self, on: &Cuda) -> Result<(), Error> {
         self.check(on)?;
         // SAFETY: the event is there.

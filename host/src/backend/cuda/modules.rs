@@ -109,7 +109,7 @@ impl Modules {
     /// Finds out which target the driver takes, by the smallest family.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it takes none.
+    /// [`Error::Unavailable`] if it takes none.
     pub(super) fn open(driver: Arc<dyn Driver>, target: Option<u32>) -> Result<Self, Error> {
         let places = Kernel::ALL.into_iter().filter_map(|kernel| {
             let family = family_of(kernel.name())?;
@@ -146,7 +146,7 @@ impl Modules {
         self.slots.iter().filter_map(|slot| Some(slot.loaded.get()?.told.clone())).collect()
     }
 
-    /// A kernel's function; none where its family is not loaded.
+    /// A kernel's function; none if its family is not loaded.
     pub(super) fn function(&self, kernel: Kernel) -> Option<Function> {
         let loaded = self.slots[*self.places.get(&kernel)?].loaded.get()?;
         Some(Function { id: *loaded.functions.get(&kernel)?, waits: loaded.waits })
@@ -156,7 +156,7 @@ impl Modules {
     ///
     /// # Errors
     /// [`Error::Capturing`] where something is to be loaded and the stream is being captured; [`Error::Unavailable`]
-    /// where the driver refuses every text of a family; [`Error::Backend`] where it fails otherwise. The next call
+    /// where the driver refuses every text of a family; [`Error::Backend`] if it fails otherwise. The next call
     /// tries again.
     pub(super) fn ready(&self, kernels: impl IntoIterator<Item = Kernel>, stream: StreamId) -> Result<(), Error> {
         for place in kernels.into_iter().filter_map(|kernel| self.places.get(&kernel).copied()) {
@@ -229,7 +229,7 @@ impl Modules {
         }
     }
 
-    /// The functions of a family's kernels. The module is unloaded where it lacks one.
+    /// The functions of a family's kernels. The module is unloaded if it lacks one.
     fn functions(&self, place: usize, module: ModuleId) -> Result<HashMap<Kernel, FunctionId>, DriverError> {
         let mut functions = HashMap::new();
         for kernel in self.places.iter().filter(|(_, of)| **of == place).map(|(kernel, _)| *kernel) {

@@ -27,7 +27,7 @@ impl Cuda {
     /// Buffers of these sizes.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device has no memory left, with how much was asked and how much is free.
+    /// [`Error::Backend`] if the device has no memory left, with how much was asked and how much is free.
     pub fn session(&self, sizes: Sizes) -> Result<CudaSession, Error> {
         // Made first, so that dropping it frees what was allocated before a failure.
         let mut session = CudaSession { cuda: self.clone(), sizes, buffers: [DevicePtr::NULL; ROLES] };
@@ -128,7 +128,7 @@ impl Shared {
         // SAFETY: the arguments are those that the kernel declares, in order; the caller answers for the buffers. The
         // module is unloaded with `self`, and the driver waits for the context's work before that. A kernel that is
         // launched as a dependent one waits, and so does the one before it. Another thread may queue work on the stream
-        // between the two; where that is ours, it waits as well, or is launched behind all that was queued.
+        // between the two; where that is ours, it waits as well, or is launched after all that was queued.
         unsafe {
             if is_dependent {
                 self.driver.launch_dependent(function.id, launch.groups, THREADS, &args, stream)
@@ -154,7 +154,7 @@ impl Shared {
     }
 }
 
-/// Launches of one call, one behind the other.
+/// Launches of one call, one after another.
 #[derive(Default)]
 struct Chain {
     /// Whether what was queued last is a kernel that waits for the one before it by itself.

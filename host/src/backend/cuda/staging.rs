@@ -59,7 +59,7 @@ impl Staging {
         unsafe { self.on.shared.driver.copy_in(to, room, self.on.stream) }
     }
 
-    /// Copies bytes out of device memory, behind what is queued, and waits for them. `out` is as it was where this
+    /// Copies bytes out of device memory, after what is queued, and waits for them. `out` is as it was where this
     /// fails.
     ///
     /// # Safety
@@ -97,7 +97,7 @@ impl Held {
         }
         let from = self.busy;
         self.busy += bytes;
-        // SAFETY: there are as many bytes behind those that are busy, all of them written, and nothing else uses them.
+        // SAFETY: there are as many bytes after those that are busy, all of them written, and nothing else uses them.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.at.add(from), bytes) })
     }
 

@@ -30,7 +30,7 @@ impl Wgpu {
     /// ```
     ///
     /// # Errors
-    /// What `work` gives; [`Error::Backend`] where the device objects.
+    /// What `work` gives; [`Error::Backend`] if the device objects.
     pub async fn checked<T>(&self, what: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let shared = &self.shared;
         shared.loss.check(&shared.name)?;

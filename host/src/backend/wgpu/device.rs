@@ -28,7 +28,7 @@ impl Wgpu {
     /// The environment variable `WGPU_ADAPTER_NAME` chooses by a part of the name instead.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders
+    /// [`Error::Unavailable`] if there is no adapter, none of that name, or none with the limits that the shaders
     /// need; in a browser always, since its threads may not wait: [`Wgpu::open_async`] is the way there.
     pub fn open() -> Result<Self, Error> {
         if WAITS { block_on(Self::open_async()) } else { Err(unavailable(no_wait("Wgpu::open_async"))) }
@@ -37,7 +37,7 @@ impl Wgpu {
     /// A caller's device and queue, as they are: no feature is asked of them, and nothing of theirs is destroyed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the device's limits are below what a shader needs, with both numbers.
+    /// [`Error::Unavailable`] if the device's limits are below what a shader needs, with both numbers.
     pub fn on(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Self, Error> {
         Self::watched(device, queue, Loss::default())
     }

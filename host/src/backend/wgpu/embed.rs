@@ -36,8 +36,8 @@ impl Wgpu {
     ///
     /// # Errors
     /// Before anything is recorded: [`Error::Length`] for a slice that is too short or left out, [`Error::Memory`] for
-    /// one without the usage, misaligned, or in a buffer that it cannot share; [`Error::Limit`] where a limit is too
-    /// small for any part of the work, or where it was planned for a device of larger limits; those of the work.
+    /// one without the usage, misaligned, or in a buffer that it cannot share; [`Error::Limit`] if a limit is too
+    /// small for any part of the work, or if it was planned for a device of larger limits; those of the work.
     /// [`Error::Backend`] for what the device refuses.
     pub fn record<W: Work>(
         &self,
@@ -103,7 +103,7 @@ impl Wgpu {
     /// itself, as on Android. Pipelines that were built before are kept as they are.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device has no memory left.
+    /// [`Error::Backend`] if the device has no memory left.
     pub fn with_pipeline_cache(&self, cache: &wgpu::PipelineCache) -> Result<Self, Error> {
         let shared = &self.shared;
         let shared = Shared::new(&shared.device, &shared.queue, shared.loss.clone(), Some(cache.clone()))?;

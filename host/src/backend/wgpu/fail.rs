@@ -6,7 +6,7 @@ use crate::kind::BackendKind;
 /// Whether a thread may wait for the device. A browser's may not.
 pub(super) const WAITS: bool = cfg!(not(target_arch = "wasm32"));
 
-/// What to do where it may not.
+/// What to do if it may not.
 pub(super) fn no_wait(instead: &str) -> String {
     format!("a browser's thread may not wait for the device; use {instead}")
 }

@@ -23,7 +23,7 @@ impl Wgpu {
     /// As [`Wgpu::open`], without a wait: in a browser this is the way, and its adapter is the one there is.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no adapter, none of that name, or none with the limits that the shaders
+    /// [`Error::Unavailable`] if there is no adapter, none of that name, or none with the limits that the shaders
     /// need.
     pub async fn open_async() -> Result<Self, Error> {
         let broken =

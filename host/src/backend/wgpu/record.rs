@@ -39,7 +39,7 @@ fn role_of(role: gradwire_shaders::Role) -> Role {
     }
 }
 
-/// The pipelines of passes; none where a pass clears.
+/// The pipelines of passes; none if a pass clears.
 pub(super) fn pipelines(shared: &Shared, passes: &[Pass]) -> Result<Vec<Option<Arc<Pipeline>>>, Error> {
     // Said as it is, before a shader is missed.
     Limits { shares_factors: false, ..Limits::NONE }.check_kernels(passes, BackendKind::Wgpu)?;

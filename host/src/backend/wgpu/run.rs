@@ -64,7 +64,7 @@ impl Wgpu {
         Ok(())
     }
 
-    /// Submits work with the copies of what it writes; none where there is nothing to do.
+    /// Submits work with the copies of what it writes; none if there is nothing to do.
     fn submitted<'h, W: Work>(
         &self,
         work: &W,

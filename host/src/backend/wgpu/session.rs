@@ -32,7 +32,7 @@ impl Wgpu {
     /// Buffers of these sizes.
     ///
     /// # Errors
-    /// [`Error::Limit`] for a buffer above the device's `max_buffer_size`; [`Error::Backend`] where the device has no
+    /// [`Error::Limit`] for a buffer above the device's `max_buffer_size`; [`Error::Backend`] if the device has no
     /// memory left.
     pub fn session(&self, sizes: Sizes) -> Result<WgpuSession, Error> {
         let shared = &self.shared;

@@ -93,7 +93,7 @@ pub(in super::super) struct Means<'e, G: ?Sized> {
     group: &'e mut G,
     weight: f32,
     step: Step,
-    /// How factors are encoded; none where they are summed on the way.
+    /// How factors are encoded; none if they are summed on the way.
     through: Option<&'e Factors>,
     /// The side of each factor of the step.
     sides: Vec<Side>,
@@ -119,7 +119,7 @@ impl<'e, G: Collective + ?Sized> Means<'e, G> {
         Self { device, group, weight, step, through, sides, round: 0, told: false, bytes: 0 }
     }
 
-    /// Makes the next factor of the step the mean. What lies behind what is quantized goes as it is.
+    /// Makes the next factor of the step the mean. What lies after what is quantized goes as it is.
     pub(in super::super) fn mean(&mut self, factor: &mut impl Factor) -> Result<(), Error> {
         let side = self.sides.get(self.round).copied().unwrap_or(Side::Left);
         self.round += 1;
@@ -233,11 +233,11 @@ pub(in super::super) fn tell(parts: &[Part], step: Step, group: &mut (impl Colle
     }
 }
 
-/// A refusal in the place of a factor.
+/// A refusal in place of a factor.
 fn refuse(step: Step, group: &mut (impl Collective + ?Sized)) {
     let rank = group.rank();
     let refusal = step.refusal(rank, &ExchangeError::Refused { rank }.into());
-    // The error behind which this comes says more than one of the group.
+    // The error after which this comes says more than one of the group.
     let _ = group.all_gather(&refusal, &mut Vec::new());
 }
 

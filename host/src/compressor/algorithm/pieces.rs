@@ -18,7 +18,7 @@ pub(in super::super) struct Sub {
 }
 
 impl Part {
-    /// What rank `owner` of so many owns: with its tensors one behind the other, what lies between `owner / ranks` and
+    /// What rank `owner` owns: with its tensors one after another, what lies between `owner / ranks` and
     /// `(owner + 1) / ranks` of the elements, each end moved up to where a bucket ends. Nothing where quantizers have
     /// no part in it.
     pub(in super::super) fn piece(&self, owner: u32, ranks: u32) -> Vec<Sub> {
@@ -35,7 +35,7 @@ impl Part {
         piece
     }
 
-    /// Where the pieces of the first `owners` of so many ranks end.
+    /// Where the pieces of the first `owners` of `ranks` ranks end.
     fn end(&self, owners: u32, ranks: u32) -> usize {
         let Method::Dense { plan, .. } = &self.method else { return 0 };
         let all = self.elements();

@@ -65,7 +65,7 @@ impl Step {
         message
     }
 
-    /// The payloads of a message, so many.
+    /// The payloads of a message, `expected` of them.
     pub(super) fn read(self, message: &[u8], rank: u32, expected: usize) -> Result<Vec<&[u8]>, Error> {
         let payloads = frame::read(message, rank, self.step, self.model)?;
         let (found, expected) = (payloads.len() as u64, expected as u64);

@@ -13,7 +13,7 @@ use crate::wire::{Entropy, SparseHeader, ValueFormat};
 impl Compressor {
     /// The bytes of messages that rank `rank` of `ranks` sends to others in a step, with the part of entries that the
     /// last step kept: [`Algorithm::gather_bytes`], [`Algorithm::tree_bytes`] and [`Algorithm::two_phase_bytes`] of
-    /// [`Algorithm::message_bytes`]. `None` where the lengths of payloads depend on the gradient: of packed codes, of
+    /// [`Algorithm::message_bytes`]. `None` if the lengths of payloads depend on the gradient: of packed codes, of
     /// quantized values, of entries above a threshold, and of a part of each sign. Of factors that go through a
     /// quantizer one after another, those of the next step count, and the message without payloads before them.
     ///

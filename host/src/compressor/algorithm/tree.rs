@@ -51,7 +51,7 @@ pub(super) fn run(
     Ok(bytes)
 }
 
-/// This rank's selection. What it leaves is in the residual behind the step.
+/// This rank's selection. What it leaves is in the residual after the step.
 fn encode(host: &mut Place<'_, '_>, part: &Part, step: Step, rank: u32) -> Result<SparsePayload, Error> {
     let mut message = Vec::new();
     let mut writer = frame::Writer::new(&mut message, step.step, step.model);
@@ -69,7 +69,7 @@ fn read(part: &Part, step: Step, message: &[u8], rank: u32) -> Result<SparsePayl
     part.entries(rank, bytes, *elements as u64)
 }
 
-/// Both together, selected anew. What drops goes to the residual behind the step.
+/// Both together, selected anew. What drops goes to the residual after the step.
 fn merge(
     host: &mut Place<'_, '_>,
     part: &Part,

@@ -89,7 +89,7 @@ fn write(
     Ok(())
 }
 
-/// The payloads of this rank, by pieces. The residual behind the step is what they do not hold.
+/// The payloads of this rank, by pieces. The residual after the step is what they do not hold.
 fn encode(
     host: &mut Place<'_, '_>,
     part: &Part,

@@ -62,7 +62,7 @@ use crate::recipe::Algorithm;
 ///   times as much as the largest copy: the first step makes it, and later ones use it again. How much faster that is
 ///   was not measured on a GPU.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries,
-///   which it hands to the group, and for norms where it clips; the last decode may still run when it returns, and is
+///   which it hands to the group, and for norms if it clips; the last decode may still run when it returns, and is
 ///   before what is queued there later.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
@@ -89,7 +89,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`RecipeError::Stages`] for a recipe with a vote, gtopk or twophase; [`Error::Limit`] for a device whose limits
-    /// are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] where it has
+    /// are too small, as for entries of random-k whose tensors are more than one binding; [`Error::Backend`] if it has
     /// no memory left, or fails.
     pub fn resident<D>(&self, memory: &D) -> Result<ResidentCompressor<D>, Error>
     where
@@ -158,7 +158,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// or to go on there.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the device fails, or the host has no memory for it; [`Error::State`] for factors or
+    /// [`Error::Backend`] if the device fails, or the host has no memory for it; [`Error::State`] for factors or
     /// their residual that are not finite; [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
     pub fn download(&self) -> Result<Compressor, Error> {
         let _environment = crate::FloatEnvironment::standard();
@@ -239,7 +239,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
     /// to the bit. The gradient is the caller's: the mean stays in it.
     ///
     /// # Errors
-    /// As [`Compressor::undo`]; [`Error::Backend`] where the device fails, and later calls are then refused with
+    /// As [`Compressor::undo`]; [`Error::Backend`] if the device fails, and later calls are then refused with
     /// [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff).
     pub fn undo(&mut self) -> Result<(), Error> {
         self.inner.expect_whole()?;

@@ -12,11 +12,11 @@ use crate::rotation::{Dct, Tiles};
 /// What takes a part to coefficients and back.
 pub(super) struct Cosines<D: DeviceMemory> {
     dct: Dct,
-    /// The order in which elements are transformed, where it is not the one in which they lie.
+    /// The order in which elements are transformed, if it is not the one in which they lie.
     order: Option<Tiles>,
     /// Elements of the part.
     elements: u64,
-    /// The part's tensors one behind the other, where the model has others.
+    /// The part's tensors one after another, where the model has others.
     packed: Option<D::Room>,
     /// What a transform leaves, or the elements in their order, before they take the gradient's place.
     turned: D::Room,
@@ -55,7 +55,7 @@ impl<D: DeviceMemory> Cosines<D> {
         Ok(passes)
     }
 
-    /// Puts coefficients in the place of the part's gradient. What is not finite is refused before, where the recipe
+    /// Puts coefficients in place of the part's gradient. What is not finite is refused before, where the recipe
     /// refuses it.
     pub(super) fn there(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
         let input = self.taken(queue, part, gradient)?;
@@ -70,7 +70,7 @@ impl<D: DeviceMemory> Cosines<D> {
         self.given(queue, part, gradient)
     }
 
-    /// Puts the part's gradient in the place of coefficients.
+    /// Puts the part's gradient in place of coefficients.
     pub(super) fn back(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
         let input = self.taken(queue, part, gradient)?;
         let turned = queue.all(&self.turned);
@@ -80,7 +80,7 @@ impl<D: DeviceMemory> Cosines<D> {
         self.given(queue, part, gradient)
     }
 
-    /// The part's elements one behind the other.
+    /// The part's elements one after another.
     fn taken(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<D::Slice, Error> {
         let Some(packed) = &self.packed else { return Ok(gradient.clone()) };
         let packed = queue.all(packed);

@@ -38,7 +38,7 @@ impl<D: DeviceMemory> Norms<D> {
         }))
     }
 
-    /// What the part's gradient is multiplied by; none where it is as it is.
+    /// What the part's gradient is multiplied by; none if it is as it is.
     pub(super) fn gain(&self, queue: &Queue<'_, D>, gradient: &D::Slice, limit: f64) -> Result<Option<f32>, Error> {
         let body = queue.all(&self.body);
         let buffers = EncodeBuffers {

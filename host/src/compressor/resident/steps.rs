@@ -48,12 +48,12 @@ impl SparseSteps {
         Ok(Self { plan, selection, feedback, count_at, zeroes, statistics, limits: *limits })
     }
 
-    /// The plans of whose partial statistics a search starts; none where there is none.
+    /// The plans of whose partial statistics a search starts; none if there is none.
     pub(crate) fn statistics(&self) -> &[EncodePlan] {
         &self.statistics
     }
 
-    /// The search, from those statistics; none where there is none.
+    /// The search, from those statistics; none if there is none.
     pub(crate) fn search(&self, partials: &[Vec<u32>]) -> Option<Search> {
         self.plan.sought.map(|sought| estimate::search(sought, self.plan.n, partials))
     }
@@ -76,7 +76,7 @@ impl SparseSteps {
         (self.count_at.is_none() && self.plan.is_exact()).then(|| self.selection.entries())
     }
 
-    /// Bytes of the workspace that hold the number of entries; none where it is known beforehand.
+    /// Bytes of the workspace that hold the number of entries; none if it is known beforehand.
     pub(crate) fn count_bytes(&self) -> Range<u64> {
         self.count_at.map_or(0..0, |at| at..at + 4)
     }

@@ -24,7 +24,7 @@ impl ResidentCompressor<Cuda> {
     /// ```
     ///
     /// # Errors
-    /// As [`ResidentCompressor::exchange`]; [`Error::Dtype`] for elements of another type; [`Error::Stream`] where the
+    /// As [`ResidentCompressor::exchange`]; [`Error::Dtype`] for elements of another type; [`Error::Stream`] if the
     /// [`Cuda`] was not made by [`Cuda::on`], or while the stream is being captured.
     pub fn exchange_view(
         &mut self,
@@ -39,7 +39,7 @@ impl ResidentCompressor<Cuda> {
             return Err(Error::Dtype { expected: Dtype::F32.name(), found: ty.name });
         }
         let (slice, _guard) = gradient.lend_mut(stream);
-        // SAFETY: cudarc frees memory, and orders other streams, behind what was queued while the guard is held; no
+        // SAFETY: cudarc frees memory, and orders other streams, after what was queued while the guard is held; no
         // graph records it.
         unsafe { self.exchange(group, slice) }
     }

@@ -10,14 +10,14 @@ use crate::sparse::entries::Entries;
 /// [`Search::take`] takes them up. Behind the last step, [`Search::end`] has those that are kept.
 #[derive(Clone, Debug)]
 pub(crate) enum Search {
-    /// About so many entries, of at least a magnitude.
+    /// About a given number of entries, of at least a magnitude.
     About(About),
     /// A part of the elements of each sign.
     PerSign(PerSign),
 }
 
 impl Search {
-    /// The threshold from which on entries are to be selected next; none behind the last step.
+    /// The threshold from which on entries are to be selected next; none after the last step.
     pub(crate) fn next(&self) -> Option<f32> {
         match self {
             Self::About(search) => search.next(),
@@ -25,7 +25,7 @@ impl Search {
         }
     }
 
-    /// Whether [`Search::count`] may take up how many entries reach that threshold, in the place of the entries.
+    /// Whether [`Search::count`] may take up how many entries reach that threshold, in place of the entries.
     pub(crate) fn counts(&self) -> bool {
         matches!(self, Self::PerSign(search) if search.counts())
     }
@@ -50,7 +50,7 @@ impl Search {
     /// The entries that are kept.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory to order them.
+    /// [`Error::Backend`] if there is no memory to order them.
     pub(crate) fn end(self) -> Result<Entries, Error> {
         match self {
             Self::About(search) => Ok(search.end()),

@@ -102,7 +102,7 @@ impl PerSign {
         Ok(entries)
     }
 
-    /// Of so many elements of each sign, how many are kept.
+    /// How many of `counts` elements of each sign are kept.
     fn want(&mut self, counts: [u64; 2]) -> [usize; 2] {
         *self.wanted.insert(counts.map(|count| rounded_up(self.part, count) as usize))
     }

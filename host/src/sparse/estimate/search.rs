@@ -1,4 +1,4 @@
-//! The search for a threshold that about so many entries reach.
+//! The search for a threshold that about a given number of entries reach.
 
 use gradwire_kernels::arith::float::MAGNITUDE;
 
@@ -178,7 +178,7 @@ impl About {
         self.entries.bits.iter().filter(|bits| reaches(**bits, threshold)).count() as u64
     }
 
-    /// The threshold of the stage behind one: what magnitudes exceed it by in the mean, times `each`, above it.
+    /// The threshold of the stage after one: what magnitudes exceed it by in the mean, times `each`, above it.
     fn stage(&self, threshold: f32, each: f64) -> f32 {
         let (mut sum, mut count) = (0.0f64, 0u64);
         for bits in self.entries.bits.iter().filter(|bits| reaches(**bits, threshold)) {

@@ -32,7 +32,7 @@ pub(crate) struct Large {
     pub(crate) keep: u64,
     /// Where the segment's entries begin in the output.
     pub(crate) output: u64,
-    /// The lowest key that is kept, where it is known beforehand.
+    /// The lowest key that is kept, if it is known beforehand.
     pub(crate) floor: Option<u32>,
 }
 

@@ -162,7 +162,7 @@ impl SelectPlan {
         let info = histograms + 3 * large * u64::from(HISTOGRAM_WORDS);
         let counts = info + 4 * tiles;
         let values = aligned(counts + 2 * tiles);
-        // The words behind `values` that 32-bit offsets reach, shared by three arrays of candidates.
+        // The words after `values` that 32-bit offsets reach, shared by three arrays of candidates.
         let most = MOST_CANDIDATES.min((MOST_WORDS - values) / 3 / 64 * 64);
         let capacity_first = capacity[0].min(MOST_FIRST).min(most / 128 * 64).next_multiple_of(64);
         // The sketch lies there until the second filter needs the room.

@@ -33,7 +33,7 @@ struct Chunk {
     count: u64,
     /// The first element that they hold.
     start: u64,
-    /// The first element behind those that they hold.
+    /// The first element after those that they hold.
     end: u64,
 }
 
@@ -41,7 +41,7 @@ impl SelectPlan {
     /// The passes, in order.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for a tile, for the workspace or for the entries.
+    /// [`Error::Limit`] if the limits are too small for a tile, for the workspace or for the entries.
     pub(crate) fn passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         for needed in [4 * self.workspace_words, 4 * self.entries, 4 * (u64::from(TILE) + UNIT)] {
             if needed > limits.binding_bytes {
@@ -103,7 +103,7 @@ impl SelectPlan {
     /// the table that there are none any more. No passes where no entry can be late.
     ///
     /// # Errors
-    /// [`Error::Limit`] where the limits are too small for a tile or for the table.
+    /// [`Error::Limit`] if the limits are too small for a tile or for the table.
     pub(crate) fn settle_passes(&self, limits: &Limits) -> Result<Vec<Pass>, Error> {
         let table_bytes = 4 * self.table.len() as u64;
         if self.base.flags & select_flags::LEAVES_SENT == 0 {
@@ -318,7 +318,7 @@ struct Tiles<'a> {
 }
 
 impl Tiles<'_> {
-    /// The first element of a tile, and the first behind it.
+    /// The first element of a tile, and the first after it.
     fn range(&self, tile: u64) -> (u64, u64) {
         let index = self.firsts.partition_point(|first| *first <= tile) - 1;
         let l = &self.large[index];

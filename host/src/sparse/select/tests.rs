@@ -76,7 +76,7 @@ fn passes_hand_over_within_a_launch_where_they_may() {
     let largest = Select::Largest(1000);
     let [sample, filter, rest, emit] = [Kernel::TopKSample, Kernel::TopKFilter, Kernel::TopKRest, Kernel::TopKEmit];
     assert_eq!(kernels(&largest, &waits), [sample, filter, rest, emit]);
-    // Where it is not bound at once, a pass is several launches; a threshold has one pass alone.
+    // If it is not bound at once, a pass is several launches; a threshold has one pass alone.
     let parts = kernels(&largest, &Limits { binding_bytes: 1 << 21, ..waits });
     assert!(!parts.contains(&rest) && parts.len() > 11, "{parts:?}");
     assert_eq!(kernels(&Select::Above(1.0), &waits), [sample, filter, Kernel::TopKCount, emit]);

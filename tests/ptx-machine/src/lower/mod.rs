@@ -87,7 +87,7 @@ impl Type {
     }
 }
 
-/// An action for a statement; `labels` gives the statement behind a label.
+/// An action for a statement; `labels` gives the statement after a label.
 pub(crate) fn lower(statement: &Statement, labels: &dyn Fn(&str) -> Option<usize>) -> Result<Action, String> {
     let name: Vec<&str> = statement.opcode.iter().map(String::as_str).collect();
     let operands = &statement.operands;

@@ -24,7 +24,7 @@ impl Default for Global {
 }
 
 impl Global {
-    /// A new allocation; `None` where it is larger than any can be. A freed address is never given out again.
+    /// A new allocation; `None` if it is larger than any can be. A freed address is never given out again.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let base = (self.buffers.len() as u64) << BITS;
         if bytes > 1 << (BITS - 1) || base >= window::SHARED {

@@ -2,7 +2,7 @@
 //!
 //! PTX orders two blocks of a launch where a thread of the one fences and then writes a word strongly, and a thread of
 //! the other reads that word strongly and then fences. What the first block did before its last barrier then comes
-//! before what the second does behind its next one. This machine holds kernels to that form, which is the one of
+//! before what the second does after its next one. This machine holds kernels to that form, which is the one of
 //! grid-wide barriers: of the two threads' own accesses since their barriers it takes nothing to be ordered, nor by
 //! what an atomic operation reads, though PTX orders those too. Which write a read finds depends on the order in which
 //! warps ran: a wait that may end too soon shows where it did.

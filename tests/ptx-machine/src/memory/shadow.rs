@@ -4,7 +4,7 @@
 //! between, or a barrier of their warp; of two blocks, if one has been told of the other's barrier since
 //! ([`super::order`]). If they are not, and one of them writes, and not both are atomic, they race: whatever order this
 //! run had, another may have the other. Every access is remembered by its last writer and by what is needed of its
-//! readers, as FastTrack does it (Flanagan and Freund 2009), with barriers in the place of clocks.
+//! readers, as FastTrack does it (Flanagan and Freund 2009), with barriers in place of clocks.
 
 use super::order::Known;
 use crate::fault::Party;
@@ -189,7 +189,7 @@ pub(super) const PAGE: usize = 1024;
 /// The cells of a page: one for as many bytes as the narrowest access so far has had.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    /// At least as many as there are; those behind are of an earlier use of the page.
+    /// At least as many as there are; those after are of an earlier use of the page.
     cells: Vec<Cell>,
     /// The base-2 logarithm of the bytes of a cell.
     each_log2: u32,

@@ -304,7 +304,7 @@ fn launches_and_copies_that_are_refused() {
 #[test]
 fn memory_that_is_touched_before_the_kernel_before_is_waited_for() {
     let (wait, store) = ("griddepcontrol.wait;\n", "add.s64 %rd4, %rd2, %rd3;\nst.global.u32 [%rd4], %r1;\n");
-    // A kernel that waits nowhere is one that is launched behind all else.
+    // A kernel that waits nowhere is one that is launched after all else.
     assert_eq!(violation(store, 1, 64), None);
     let first = format!("griddepcontrol.launch_dependents;\n{wait}{store}");
     assert_eq!(violation(&first, 1, 64), None);

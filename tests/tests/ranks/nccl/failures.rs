@@ -24,7 +24,7 @@ fn expect_poisoned(group: &mut Nccl, error: &CollectiveError) {
 
 /// Makes a good step and then steps until one fails, on every rank. Gradient, residual and state are as before that.
 ///
-/// Rank 1 does something wrong at an operation behind the first step.
+/// Rank 1 does something wrong at an operation after the first step.
 fn exchange_fails(kind: Fault, code: i32, text: &'static str) -> Vec<CollectiveError> {
     const RANKS: u32 = 3;
     // So many operations a step has at least; the fault is in the second or a later one.

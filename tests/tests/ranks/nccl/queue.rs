@@ -40,7 +40,7 @@ impl Memory {
         at
     }
 
-    /// The values at an address, behind what is queued on the stream.
+    /// The values at an address, after what is queued on the stream.
     pub(crate) fn get(&self, at: u64, count: usize) -> Vec<f32> {
         let mut values = vec![0.0f32; count];
         let (to, bytes) = (values.as_mut_ptr().cast(), 4 * count);

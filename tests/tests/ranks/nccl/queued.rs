@@ -144,7 +144,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Of each step the mean; and the state behind the last one. What factors keep of tensors that go whole is of no use.
+/// Of each step the mean; and the state after the last one. What factors keep of tensors that go whole is of no use.
 type Outcome = (Vec<Vec<u32>>, Vec<u8>);
 
 fn state(of: &Compressor) -> Vec<u8> {

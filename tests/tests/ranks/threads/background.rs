@@ -191,7 +191,7 @@ fn wrong_calls_change_nothing() {
     refused(work.start(0, &mut mine), "no part 0");
 }
 
-/// Rank 1 refuses a NaN: the step fails on all ranks and changes nothing, and what is queued behind it goes on.
+/// Rank 1 refuses a NaN: the step fails on all ranks and changes nothing, and what is queued after it goes on.
 #[test]
 fn an_exchange_that_fails_gives_back_the_gradient() {
     let outcomes = on_ranks(group(3), |group| {

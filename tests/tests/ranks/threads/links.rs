@@ -23,7 +23,7 @@ fn slow_links_change_no_bit() {
     }
 }
 
-/// A rank's three messages leave one behind the other; a sum is two rounds of messages of a quarter each.
+/// A rank's three messages leave one after another; a sum is two rounds of messages of a quarter each.
 #[test]
 fn operations_take_what_the_links_take() {
     let gather = |mut group: Threads| {

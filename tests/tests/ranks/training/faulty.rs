@@ -54,7 +54,7 @@ impl Faulty {
         })
     }
 
-    /// The call behind `calls` others fails.
+    /// The call after `calls` others fails.
     pub(crate) fn fail_behind(&self, calls: u32) {
         self.left.store(calls, Ordering::Relaxed);
     }

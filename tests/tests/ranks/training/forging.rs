@@ -4,7 +4,7 @@ use gradwire::{Collective, CollectiveError};
 use gradwire_collectives::Threads;
 use gradwire_tests::oracle::wire::crc32;
 
-/// A rank whose messages are changed, behind checksums that are right.
+/// A rank whose messages are changed, with checksums that are right.
 pub(crate) struct Forging {
     pub(crate) group: Threads,
     /// A value that what it sends holds.

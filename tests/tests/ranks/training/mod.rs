@@ -176,7 +176,7 @@ pub(crate) fn unpacked() -> [Compressor; 6] {
     })
 }
 
-/// Three parts with residuals, quantizers behind a selection and behind each other: what one writes the next must
+/// Three parts with residuals, quantizers after a selection and after each other: what one writes the next must
 /// leave.
 pub(crate) fn with_residuals() -> Compressor {
     let policy = Policy::new("qsgd:bits=8,bucket=64+ef").and_then(|p| p.named("a.weight", "topk:0.1+ef"));

@@ -2,7 +2,7 @@
 
 use crate::study::network::Network;
 
-/// A module of BN-Inception: outputs of the product by 1, of the branch by 3, of the branch by 3 twice, and behind the
+/// A module of BN-Inception: outputs of the product by 1, of the branch by 3, of the branch by 3 twice, and after the
 /// pooling.
 type Module = (u64, [u64; 2], [u64; 2], u64, u64);
 
@@ -51,7 +51,7 @@ type Step = (u64, [u64; 2], u64);
 const ONE: [u64; 2] = [1, 1];
 const THREE: [u64; 2] = [3, 3];
 
-/// Convolutions one behind another.
+/// Convolutions one after another.
 fn chain(network: &mut Network, mut from: u64, steps: &[Step]) {
     for &(to, kernel, side) in steps {
         network.oblong([from, to], kernel, side, 2);
@@ -87,7 +87,7 @@ pub(in crate::study) fn inception_v4() -> Network {
     chain(n, 1024, &[(256, ONE, 17), (256, [1, 7], 17), (320, [7, 1], 17), (320, THREE, 8)]);
     for _ in 0..3 {
         chain(n, 1536, &[(256, ONE, 8)]);
-        // Two convolutions read the same inputs, here and behind the next branch.
+        // Two convolutions read the same inputs, here and after the next branch.
         chain(n, 1536, &[(384, ONE, 8), (256, [1, 3], 8)]);
         chain(n, 384, &[(256, [3, 1], 8)]);
         chain(n, 1536, &[(384, ONE, 8), (448, [3, 1], 8), (512, [1, 3], 8), (256, [1, 3], 8)]);

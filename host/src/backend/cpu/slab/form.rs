@@ -86,7 +86,7 @@ pub(super) struct Ahead<'a> {
 impl<'a> Ahead<'a> {
     pub(super) const NOTHING: Self = Self { rows: [&[]; 2], columns: 0 };
 
-    /// What is behind the first `width` columns of rows.
+    /// What is after the first `width` columns of rows.
     #[inline(always)]
     pub(super) fn of(rows: &'a [f32], columns: usize, width: usize) -> Self {
         Self { rows: [rows.get(width..).unwrap_or_default(), &[]], columns }
@@ -99,7 +99,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// What is behind a part of a row of a gradient of f32.
+/// What is after a part of a row of a gradient of f32.
 #[inline(always)]
 fn behind<'a>(gradient: &Gradient<'a>, from: usize, width: usize) -> &'a [f32] {
     match gradient {
@@ -257,7 +257,7 @@ pub(in super::super) fn first_not_finite<V: Lanes>(slab: Slab<'_>, sums: &[f32])
             let mut form = Form { gradient, sums: &mut room[..width], aside, before, left, right };
             let term = Term { scales: &scales, right, rank };
             add::<V>(&mut tile, &mut form, &term, Place { from: 0, columns: width, width, group: 1 });
-            // One pass over the row without a branch; where it tells of something, another that finds it.
+            // One pass over the row without a branch; if it tells of something, another that finds it.
             if tile[..width].iter().fold(false, |bad, v| bad | (v.to_bits() & INF_BITS == INF_BITS)) {
                 return tile[..width].iter().position(|v| !v.is_finite()).map(|j| i * columns + at + j);
             }

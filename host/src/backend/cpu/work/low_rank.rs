@@ -14,7 +14,7 @@ impl Cpu {
     /// product as it is sent. Lengths and order were checked.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] under that policy, and [`Error::Backend`] where there is no memory: the state is as it was.
+    /// [`Error::NotFinite`] under that policy, and [`Error::Backend`] if there is no memory: the state is as it was.
     pub(crate) fn begin_step(
         &self,
         state: &mut LowRankState,
@@ -89,7 +89,7 @@ impl Cpu {
     /// The first element of gradient + residual that a step of this state would refuse, were its policy to.
     ///
     /// # Errors
-    /// [`Error::Backend`] where there is no memory for the scan.
+    /// [`Error::Backend`] if there is no memory for the scan.
     pub(crate) fn refused_by_low_rank(&self, state: &mut LowRankState, gradient: &[f32]) -> Result<Option<u64>, Error> {
         let gradient = Gradient::F32(gradient);
         let of_matrices = self.low_rank_not_finite(&matrices(state, false), gradient)?;

@@ -80,7 +80,7 @@ fn gather(p: &RandomParams, input: &[f32], output: &mut [f32]) {
 /// Memory for the places of a batch.
 ///
 /// # Errors
-/// [`Error::Backend`] where there is none.
+/// [`Error::Backend`] if there is none.
 fn places(p: &RandomParams) -> Result<Vec<u32>, Error> {
     zeros(BATCH.min(p.entries as usize) as u64, "the places of entries")
 }

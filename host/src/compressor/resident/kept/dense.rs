@@ -60,7 +60,7 @@ impl<D: DeviceMemory> Dense<D> {
         queue.run(EncodeModel { plan, seed }, WithTable { table: queue.all(&self.table), buffers })
     }
 
-    /// Queues the decode of so many bodies, one behind the other.
+    /// Queues the decode of bodies, one after another.
     pub(in crate::compressor::resident) fn queue_decode(
         &self,
         queue: &Queue<'_, D>,
@@ -95,7 +95,7 @@ impl<D: DeviceMemory> Dense<D> {
         Ok(())
     }
 
-    /// The payloads of values that lie in the device's memory, of one tensor behind the other.
+    /// The payloads of values that lie in the device's memory, of one tensor after another.
     pub(super) fn payloads(
         &self,
         queue: &Queue<'_, D>,

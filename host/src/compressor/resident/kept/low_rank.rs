@@ -20,7 +20,7 @@ pub(in crate::compressor::resident) struct LowRank<D: DeviceMemory> {
     state: Plane<D::Room>,
     residual: Plane<D::Room>,
     factors: D::Room,
-    /// Where tensors are packed one behind the other.
+    /// Where tensors are packed one after another.
     packed: Option<D::Room>,
     /// What factors are encoded and decoded with, where they go through a quantizer.
     through: Option<Quantized<D>>,
@@ -89,7 +89,7 @@ impl<D: DeviceMemory> LowRank<D> {
         LowRankBuffers { gradient, residual, state, factors, output }
     }
 
-    /// The first call of a step, where it has not been made.
+    /// The first call of a step, if it has not been made.
     pub(in crate::compressor::resident) fn begin(
         &mut self,
         queue: &Queue<'_, D>,

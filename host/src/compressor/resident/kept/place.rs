@@ -29,7 +29,7 @@ pub(in crate::compressor::resident) struct Onto<'o, D: DeviceMemory> {
     pub(in crate::compressor::resident) step: Seed,
 }
 
-/// Room for bodies of ranks one behind the other, as soon as their number is known.
+/// Room for bodies of ranks one after another, as soon as their number is known.
 pub(super) struct Bodies<D: DeviceMemory>(Option<(u32, D::Room)>);
 
 impl<D: DeviceMemory> Bodies<D> {
@@ -37,7 +37,7 @@ impl<D: DeviceMemory> Bodies<D> {
         Self(None)
     }
 
-    /// Room for so many bodies, of so many bytes each.
+    /// Memory for `count` bodies, of `each` bytes each.
     pub(super) fn room(&mut self, queue: &Queue<'_, D>, count: u32, each: u64) -> Result<D::Slice, Error> {
         Ok(queue.all(match &self.0 {
             Some((room_for, bodies)) if *room_for >= count => bodies,
@@ -46,7 +46,7 @@ impl<D: DeviceMemory> Bodies<D> {
     }
 }
 
-/// Room for the tensors of a part one behind the other.
+/// Room for the tensors of a part one after another.
 pub(super) struct Packed<D: DeviceMemory> {
     pub(super) input: D::Room,
     pub(super) residual: Option<D::Room>,
@@ -59,7 +59,7 @@ impl<D: DeviceMemory> Packed<D> {
     }
 }
 
-/// What entries are taken from, packed where it has to be: gradient and residual.
+/// What entries are taken from, packed if it has to be: gradient and residual.
 pub(super) fn taken<D: DeviceMemory>(
     queue: &Queue<'_, D>,
     packed: Option<&Packed<D>>,
@@ -80,7 +80,7 @@ pub(super) fn taken<D: DeviceMemory>(
     Ok((queue.all(input), residual))
 }
 
-/// Copies ranges, 4 bytes per element, out of a flat buffer one behind the other.
+/// Copies ranges, 4 bytes per element, out of a flat buffer one after another.
 pub(in crate::compressor::resident) fn pack<D: DeviceMemory>(
     queue: &Queue<'_, D>,
     ranges: impl Iterator<Item = Range<usize>>,

@@ -19,7 +19,7 @@ pub(super) struct Quantized<D: DeviceMemory> {
     /// Of left factors, and of right ones.
     sides: [Dense<D>; 2],
     entropy: Entropy,
-    /// Room for what this rank has sent of a step's last factor, where it keeps the rest.
+    /// Room for what this rank has sent of a step's last factor, if it keeps the rest.
     own: Option<D::Room>,
 }
 

@@ -96,7 +96,7 @@ impl<D: DeviceMemory> Sparse<D> {
         Ok(())
     }
 
-    /// What is selected from, packed where it has to be: gradient and residual.
+    /// What is selected from, packed if it has to be: gradient and residual.
     pub(in crate::compressor::resident) fn taken(
         &self,
         queue: &Queue<'_, D>,

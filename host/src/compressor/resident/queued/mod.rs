@@ -27,7 +27,7 @@ use crate::stream_collective::StreamCollective;
 /// and no wait for any of it.
 ///
 /// Made by [`Compressor::queued`]. Kernels that leave the gradient are queued on the stream of the [`Cuda`] before an
-/// exchange, and the optimizer's behind it.
+/// exchange, and the optimizer's after it.
 ///
 /// ```no_run
 /// # fn run(
@@ -41,7 +41,7 @@ use crate::stream_collective::StreamCollective;
 /// for _ in 0..10 {
 ///     // ... kernels leave the gradient of this rank's samples in memory of the device ...
 ///     // SAFETY: the group is over the context of the Cuda, and the memory lives until the stream was waited for.
-///     unsafe { compressor.exchange(group, gradient) }?; // behind this, the stream has the mean over all ranks there
+///     unsafe { compressor.exchange(group, gradient) }?; // after this, the stream has the mean over all ranks there
 /// }
 /// // SAFETY: as above.
 /// let saved = unsafe { compressor.download(group) }?.state()?;
@@ -64,7 +64,7 @@ use crate::stream_collective::StreamCollective;
 ///   the one that is not sent is above 3.4e38. With `powersgd:onesided` a skipped step takes its turn: the next one
 ///   computes the other side.
 /// * **Waits**: a step allocates nothing and waits for nothing. The first operations of a group may wait for other
-///   ranks, while the engine connects them. What goes wrong behind the queueing is told by a later call.
+///   ranks, while the engine connects them. What goes wrong after the queueing is told by a later call.
 /// * **Trust**: nobody looks at what arrives, as a host would. A rank that sends what no encoder wrote spoils the mean,
 ///   and nothing else: kernels stay within their memory, whatever the bytes are.
 /// * **Failure**: until a step's first operation is queued, an error changes nothing on this rank. From then on there
@@ -112,7 +112,7 @@ impl std::fmt::Debug for QueuedCompressor {
     }
 }
 
-/// What a rank's message begins with, behind the head that messages of steps have.
+/// What a rank's message begins with, after the head that messages of steps have.
 const QUEUED: u64 = u64::from_le_bytes(*b"queued\0\0");
 
 impl Compressor {
@@ -125,11 +125,11 @@ impl Compressor {
     /// # Errors
     /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
     /// device, or asks the host: with `finite`, `clip`, `peers`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
-    /// `estimate`, `persign`, a quantizer behind `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
+    /// `estimate`, `persign`, a quantizer after `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
     /// `eden`, `drive`, `gtopk` or `twophase`.
-    /// [`Error::Stream`] where the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
+    /// [`Error::Stream`] if the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
     /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] where
-    /// ranks differ; [`Error::Collective`] where the group fails.
+    /// ranks differ; [`Error::Collective`] if the group fails.
     pub fn queued(&self, cuda: &Cuda, group: &mut (impl Collective + ?Sized)) -> Result<QueuedCompressor, Error> {
         let ranks = group.ranks();
         let made = self.make_queued(cuda, group.rank(), ranks);
@@ -217,7 +217,7 @@ impl QueuedCompressor {
     /// # Errors
     /// Before anything is queued, and gradient and state are as they were: [`Error::Length`] for a gradient of another
     /// length, [`Error::Memory`] for memory that is not the device's, or is not aligned; [`ExchangeError::Group`] for
-    /// another group; [`ExchangeError::BrokenOff`]; [`Error::Collective`] where the group has failed before, with
+    /// another group; [`ExchangeError::BrokenOff`]; [`Error::Collective`] if the group has failed before, with
     /// nothing queued that was not waited for. Behind any other error the step is broken off: [`Error::Collective`] or
     /// [`Error::Backend`].
     ///
@@ -264,7 +264,7 @@ impl QueuedCompressor {
     ///     unsafe { of_first.start(group, first, compute) }?;
     ///     of_last.join(compute)?;
     ///     of_first.join(compute)?;
-    ///     // ... and the optimizer's kernels, behind both ...
+    ///     // ... and the optimizer's kernels, after both ...
     /// }
     /// # Ok(()) }
     /// ```
@@ -293,14 +293,14 @@ impl QueuedCompressor {
     /// is waited for here.
     ///
     /// # Errors
-    /// [`Error::Stream`] for a `compute` of another device; [`Error::Backend`] where the device fails. Neither changes
+    /// [`Error::Stream`] for a `compute` of another device; [`Error::Backend`] if the device fails. Neither changes
     /// anything.
     pub fn join(&self, compute: &Cuda) -> Result<(), Error> {
         let Beside { done, started, .. } = &self.between.beside;
         if *started { done.hold(compute) } else { Ok(()) }
     }
 
-    /// A step, behind what is queued on another stream.
+    /// A step, after what is queued on another stream.
     ///
     /// # Safety
     /// As [`QueuedCompressor::start`].
@@ -382,8 +382,8 @@ impl QueuedCompressor {
     /// Waits until all that was queued is done, for as long as the group's deadline says.
     ///
     /// # Errors
-    /// [`Error::Collective`] where the group fails or is too late, [`Error::Stuck`] where a selection was disturbed,
-    /// [`Error::Backend`] where the device fails: the step is then broken off. [`ExchangeError::BrokenOff`] where it
+    /// [`Error::Collective`] if the group fails or is too late, [`Error::Stuck`] if a selection was disturbed,
+    /// [`Error::Backend`] if the device fails: the step is then broken off. [`ExchangeError::BrokenOff`] if it
     /// was before.
     ///
     /// # Safety

@@ -27,7 +27,7 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         Self { group, stream, ranks, weight: 1.0 / ranks as f32, bytes: 0 }
     }
 
-    /// Queues a gather of so many bytes of each rank.
+    /// Queues a gather of `bytes` bytes of each rank.
     pub(super) fn gather(&mut self, mine: &DeviceSlice, all: &DeviceSlice, bytes: u64) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
@@ -38,8 +38,8 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         Ok(())
     }
 
-    /// Queues what makes of so many values the sum over the ranks, of each times a power of two that is at most
-    /// 1/ranks. Times [`mean::weight`] it is the mean. `scratch` has memory for as many.
+    /// Queues the sum of values over the ranks, of each times a power of two that is at most
+    /// 1/ranks. Times [`mean::weight`] it is the mean. `scratch` has memory for as many values.
     pub(super) fn sum(
         &mut self,
         queue: &Queue<'_, Cuda>,
@@ -57,7 +57,7 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
         Ok(())
     }
 
-    /// Queues what makes of so many values their mean over the ranks. `scratch` has memory for as many.
+    /// Queues the mean of values over the ranks. `scratch` has memory for as many.
     pub(super) fn mean(
         &mut self,
         queue: &Queue<'_, Cuda>,
@@ -74,7 +74,7 @@ impl<'g, G: StreamCollective + ?Sized> Ranks<'g, G> {
     }
 }
 
-/// Queues so many values times a factor, rounded once, into other memory.
+/// Queues values times a factor, rounded once, into other memory.
 fn scaled(
     queue: &Queue<'_, Cuda>,
     values: &DeviceSlice,
@@ -87,7 +87,7 @@ fn scaled(
     queue.run(scaling(count, factor), MomentumBuffers { gradient: *values, momentum: *to })
 }
 
-/// What makes of so many zeros as many sums times the weight.
+/// Makes `count` zeros as many sums times the weight.
 pub(super) fn scaling(count: u64, weight: f32) -> AddMomentum {
     AddMomentum { range: 0..count, elements: count, factor: -0.0, gain: weight }
 }

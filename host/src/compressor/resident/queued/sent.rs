@@ -17,9 +17,9 @@ use crate::stream_collective::StreamCollective;
 
 /// What a part sends.
 pub(super) enum Sent {
-    /// Bodies of all ranks, of so many bytes each, one behind the other.
+    /// Bodies of all ranks, of `each` bytes each, one after another.
     Bodies { all: CudaRoom, each: u64 },
-    /// Entries of this rank, and of all: so many indices, and then as many values, of each. With momentum, zeros for as
+    /// Entries of this rank, and of all: of each rank its indices, and then as many values. With momentum, zeros for as
     /// many.
     Entries { mine: CudaRoom, all: CudaRoom, count: u64, zeros: Option<CudaRoom> },
     /// Scratch memory for a factor, or for entries that the seed draws, and its bytes.
