@@ -25,7 +25,7 @@ impl Op {
         }
     }
 
-    /// The operation of [`to_numbers`](Self::to_numbers); nothing where there is none.
+    /// The operation of [`to_numbers`](Self::to_numbers); nothing if there is none.
     #[cfg(any(feature = "mpi", feature = "nccl"))]
     pub(crate) fn from_numbers(kind: u32, number: u64) -> Option<Self> {
         Some(match kind {

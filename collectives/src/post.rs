@@ -58,7 +58,7 @@ impl Post {
 
     /// Whether an operation may begin: none may after a failure.
     ///
-    /// An operation that has begun goes on while it finds messages, and fails where it would have to wait.
+    /// An operation that has begun goes on while it finds messages, and fails if it would have to wait.
     pub(crate) fn begin(&self) -> Result<(), CollectiveError> {
         self.lock().failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -81,7 +81,7 @@ impl Post {
         Ok(())
     }
 
-    /// Takes the next message of rank `from` for rank `to`, and waits for it where it has yet to come, until the deadline.
+    /// Takes the next message of rank `from` for rank `to`, and waits for it if it has yet to come, until the deadline.
     pub(crate) fn receive(&self, from: u32, to: u32, op: Op) -> Result<Arc<[u8]>, CollectiveError> {
         let start = Instant::now();
         let mut state = self.lock();
@@ -134,7 +134,7 @@ impl Post {
         self.wake.iter().for_each(Condvar::notify_one);
     }
 
-    /// The operation in which rank `from` waits, where it waits for rank `to` in the end, so that neither would ever
+    /// The operation in which rank `from` waits, if it waits for rank `to` in the end, so that neither would ever
     /// wake.
     ///
     /// Ranks that follow the contract never wait in a circle: each has sent all that the one furthest behind waits for.

@@ -71,7 +71,7 @@ pub trait Collective {
     /// `all[r]` becomes the bytes that rank `r` gave as `mine`, for every rank, this one among them.
     ///
     /// Lengths may differ from rank to rank, and may be 0. `all` gets one buffer per rank. Buffers that it has are used
-    /// again where they fit.
+    /// again if they fit.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ pub trait Collective {
     /// Rank `r` receives `to[r]` of every rank: `from[s]` becomes what rank `s` had for this one.
     ///
     /// `to` has one part per rank, this one among them. Lengths may differ from part to part, and may be 0. Buffers of
-    /// `from` are used again where they fit.
+    /// `from` are used again if they fit.
     ///
     /// # Errors
     ///

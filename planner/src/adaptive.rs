@@ -12,7 +12,7 @@ use crate::profile::{Layer, Profile};
 pub struct Share {
     /// Entries of the gradient, from 1 to all.
     pub entries: u64,
-    /// Whether selection and exchange fit into the backward time of the next layer. Where they do not, the entries are
+    /// Whether selection and exchange fit into the backward time of the next layer. If they do not, the entries are
     /// the fewest that the settings allow.
     pub hidden: bool,
 }
@@ -100,7 +100,7 @@ impl Adaptive {
 /// ranks' gradients of `n` elements and the sum `t` of their selections of `k` entries each (Shi et al. 2019, LAGS,
 /// assumption 1). The denominator is what `k` entries at random leave on average.
 ///
-/// The assumption holds where it is at most 1. It is 0 where both are 0, and infinite where only the denominator is.
+/// The assumption holds if it is at most 1. It is 0 where both are 0, and infinite where only the denominator is.
 /// Sums are in `f64`, in the order of elements.
 ///
 /// # Errors

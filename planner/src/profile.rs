@@ -73,7 +73,7 @@ impl Profile {
     /// # Errors
     ///
     /// A time that is negative, NaN or infinite; no layer; a layer without elements; more elements than a `u64` counts.
-    /// Each names its layer and field where it has one.
+    /// Each names its layer and field if it has one.
     pub fn new(forward: f64, layers: Vec<Layer>) -> Result<Self, PlanError> {
         checked(|| Place::whole("forward"), forward)?;
         if layers.is_empty() {

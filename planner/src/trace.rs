@@ -70,7 +70,7 @@ impl Profile {
     /// # Errors
     ///
     /// [`PlanError::Json`] for what is no JSON; [`PlanError::Trace`] for a file without events, iterations, gradients
-    /// or shapes, with the event's number where there is one; as [`Profile::new`].
+    /// or shapes, with the event's number if there is one; as [`Profile::new`].
     pub fn from_torch_trace(text: &str) -> Result<Self, PlanError> {
         let trace: Value = serde_json::from_str(text).map_err(|error| PlanError::Json {
             line: error.line(),

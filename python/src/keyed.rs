@@ -61,7 +61,7 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// Makes a call without the interpreter, of which the group takes hold again where it calls Python.
+    /// Makes a call without the interpreter, of which the group takes hold again if it calls Python.
     fn call<T: Send>(
         &self,
         py: Python<'_>,

@@ -24,7 +24,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// On whatever adapter this machine has; none, with a line that says so, where it has none and need not.
+    /// On whatever adapter this machine has; none, with a line that says so, if it has none and need not.
     ///
     /// # Panics
     /// Where the adapter refuses what every adapter has.

@@ -38,7 +38,7 @@ impl Depth {
         found.map(|(_, depth)| depth).ok_or_else(|| format!("`{name}` is no depth; it can be quick, default or full"))
     }
 
-    /// What the environment variable says: `quick`, `default` or `full`. [`Depth::Default`] where it is not set.
+    /// What the environment variable says: `quick`, `default` or `full`. [`Depth::Default`] if it is not set.
     ///
     /// # Errors
     /// A message, for any other value.

@@ -50,7 +50,7 @@ pub fn is_ptx_machine(device: &gradwire::Device) -> bool {
     device.name().contains("PTX machine")
 }
 
-/// The pages that crates.io and the repository show: their examples are compiled, and run where they are whole
+/// The pages that crates.io and the repository show: their examples are compiled, and run if they are whole
 /// programs.
 #[cfg(doctest)]
 mod pages {

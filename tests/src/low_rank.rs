@@ -171,7 +171,7 @@ pub fn ptx_machine(target: u32, seed: u64) -> Device {
 }
 
 /// Makes of functions that take a device a test for each and each kind of device: the CPU, the committed PTX on its
-/// machine, and WGPU and CUDA where there are any.
+/// machine, and WGPU and CUDA if there are any.
 #[macro_export]
 macro_rules! on_every_device {
     ($($name:ident),* $(,)?) => {

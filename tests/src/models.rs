@@ -102,7 +102,7 @@ fn part<'a>(gradient: &Gradient<'a>, span: TensorSpan) -> Gradient<'a> {
     }
 }
 
-/// Encode of every type, with and without feedback where there is one, and every decode, against one tensor after
+/// Encode of every type, with and without feedback if there is one, and every decode, against one tensor after
 /// another on the CPU.
 pub fn against_cpu(device: &Device, case: &Case, layout: &Layout) -> Outcome {
     let n = layout.elements() as usize;

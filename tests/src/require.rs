@@ -65,7 +65,7 @@ impl std::fmt::Display for Item {
 pub struct Required(Vec<Item>);
 
 impl Required {
-    /// What the environment variable says; nothing where it is not set.
+    /// What the environment variable says; nothing if it is not set.
     ///
     /// # Errors
     /// [`Unmet::Unreadable`].

@@ -347,7 +347,7 @@ fn misleading(x: Vec<f32>, change: impl Fn(f32) -> f32) -> Vec<f32> {
 
 /// Changes the elements that the kernels sample of each of several segments, where each is more than a tile.
 pub fn misleading_in(mut x: Vec<f32>, segments: &[usize], change: impl Fn(f32) -> f32) -> Vec<f32> {
-    // As `SelectPlan` in host/src/sparse/select/mod.rs has it. Where it differed, the sample would be right after all, and
+    // As `SelectPlan` in host/src/sparse/select/mod.rs has it. If it differed, the sample would be right after all, and
     // `tests::traffic` would see fewer reads.
     let longest = segments.iter().copied().max().unwrap_or(0) as u32;
     let samples_log2 = (longest >> 21).max(1).ilog2().min(5);

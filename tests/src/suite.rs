@@ -68,7 +68,7 @@ fn only_codec() -> Option<&'static str> {
 /// checks are run.
 ///
 /// # Panics
-/// Where it names none.
+/// If it names none.
 pub fn run(device: &Device, depth: Depth, progress: &mut dyn FnMut(&str)) -> Vec<Verdict> {
     run_share(device, depth, (0, 1), progress)
 }

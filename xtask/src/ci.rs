@@ -47,7 +47,7 @@ pub(crate) struct Args {
 /// Decides, runs and tells. The exit code says whether all stages passed.
 ///
 /// # Errors
-/// Where it cannot be decided what runs.
+/// If it cannot be decided what runs.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     if args.plant {
         return plants::run(&root(), &args.stages).map(|()| ExitCode::SUCCESS);
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
 
 /// What its stamp says of a stage.
 fn standing(stage: &Stage, root: &Path, kept: &Path, tools: &mut Tools<'_>) -> Result<Standing, String> {
-    // Also where there is no stamp, so that a stage without inputs is an error at once.
+    // Also if there is no stamp, so that a stage without inputs is an error at once.
     let now = State::of(stage, root, tools)?;
     let (green, ran) = match stamp::read(kept, stage.name) {
         Found::Nothing => (Err("it has no stamp".to_owned()), None),

@@ -166,7 +166,7 @@ fn cargo() -> Command {
 struct Module {
     program: &'static str,
     name: &'static str,
-    /// One of these is in a test's name. Where there are none, all tests run.
+    /// One of these is in a test's name. If there are none, all tests run.
     with: &'static [&'static str],
     /// None of these is in it.
     without: &'static [&'static str],

@@ -39,7 +39,7 @@ impl Head {
         bytes
     }
 
-    /// The head at the beginning of a message; nothing where there is none.
+    /// The head at the beginning of a message; nothing if there is none.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         if reader.u32()? != MAGIC {

@@ -237,7 +237,7 @@ impl fmt::Debug for Mpi {
     }
 }
 
-/// Puts `bytes` where others were, in the same memory where there is enough of it.
+/// Puts `bytes` where others were, in the same memory if there is enough of it.
 fn fill(into: &mut Vec<u8>, bytes: &[u8]) {
     into.clear();
     into.extend_from_slice(bytes);

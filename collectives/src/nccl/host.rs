@@ -224,7 +224,7 @@ pub(super) fn refuse(group: &mut Group, buffers: &mut Buffers, op: Op, error: Co
     group.fail(error)
 }
 
-/// Tells another rank what this one asks for; the bytes that it has, where it asks for the same.
+/// Tells another rank what this one asks for; the bytes that it has, if it asks for the same.
 pub(super) fn head_of(
     group: &mut Group,
     buffers: &mut Buffers,
@@ -246,7 +246,7 @@ fn head((kind, number): (u32, u64), bytes: usize) -> [u8; HEAD] {
     head
 }
 
-/// The bytes that another rank's head tells of, where it asks for the same.
+/// The bytes that another rank's head tells of, if it asks for the same.
 fn agree(group: &mut Group, op: Op, rank: u32, head: &[u8]) -> Result<usize, CollectiveError> {
     let found = match read(head) {
         Some((Some(found), bytes)) if op.agrees(found) => return Ok(bytes),

@@ -55,7 +55,7 @@ impl NcclSettings {
     /// each process was given a GPU that no other sees, as by `CUDA_VISIBLE_DEVICES`. Else two ranks share a GPU, which
     /// NCCL refuses: [`Nccl::open`] says so.
     ///
-    /// Machines are told apart by the identifier that Linux draws when it starts. Elsewhere, and where it cannot be
+    /// Machines are told apart by the identifier that Linux draws when it starts. Elsewhere, and if it cannot be
     /// read, all ranks count as of one machine.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl NcclId {
     /// # Errors
     ///
     /// [`CollectiveError::Unavailable`] where NCCL is not found or is older than 2.18; [`CollectiveError::Engine`]
-    /// where it finds no network interface.
+    /// if it finds no network interface.
     pub fn new(settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let table = Table::load(settings.library.as_ref())?;
         let mut id = UniqueId([0; ID_BYTES]);
@@ -191,7 +191,7 @@ impl Nccl {
         if let Some(Ok(id)) = &made {
             bytes.extend(id.0);
         }
-        // The others wait for it, so that nothing is sent where there is no id.
+        // The others wait for it, so that nothing is sent if there is no id.
         ranks.broadcast(0, &mut bytes)?;
         made.transpose()?;
         let Ok(bytes) = <[u8; ID_BYTES]>::try_from(bytes) else {
@@ -393,7 +393,7 @@ impl fmt::Debug for Nccl {
     }
 }
 
-/// Puts `bytes` where others were, in the same memory where there is enough of it.
+/// Puts `bytes` where others were, in the same memory if there is enough of it.
 fn fill(into: &mut Vec<u8>, bytes: &[u8]) {
     into.clear();
     into.extend_from_slice(bytes);

@@ -44,7 +44,7 @@ pub enum Estimate {
     ///   there is nothing to save. Their code takes the excess over the smallest magnitude that is left; here it is over
     ///   the threshold, as in the paper.
     /// * **Bounded**: M is at most log2(1/rho), rounded up, and 1 for rho of 0.25 or more. Of all that were tried, the
-    ///   threshold is kept whose number of entries is nearest to k, as a ratio. Where there are few different
+    ///   threshold is kept whose number of entries is nearest to k, as a ratio. If there are few different
     ///   magnitudes, that may be any number. If none reaches a threshold, the mean is the threshold.
     /// * **Reads** of the gradient: one for the mean, one for M = 1, and one for all others; one more if none reached a
     ///   threshold. More stages than one copy to the host what reaches the first one's threshold, a quarter of

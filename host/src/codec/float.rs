@@ -179,7 +179,7 @@ impl Float {
         self
     }
 
-    /// The smallest scale, where there is a bound on the error.
+    /// The smallest scale, if there is a bound on the error.
     fn least(&self) -> Result<Option<f32>, Error> {
         let Some(bound) = self.bound else { return Ok(None) };
         let wrong = |allowed| Error::Setting { what: "the error bound", got: bound, allowed };

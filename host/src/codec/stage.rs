@@ -70,7 +70,7 @@ pub(crate) trait Stage: Codec + Copy {
         Entropy::None
     }
 
-    /// With its codes packed so, where they can be.
+    /// With its codes packed so, if they can be.
     fn packed(self, _: Entropy) -> Self {
         self
     }

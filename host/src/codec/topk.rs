@@ -160,7 +160,7 @@ impl TopK {
         Self::new(Keep::PerSign(part))
     }
 
-    /// Keep all entries where there are fewer than asked for, instead of failing.
+    /// Keep all entries if there are fewer than asked for, instead of failing.
     pub fn clamped(mut self) -> Self {
         self.clamped = true;
         self

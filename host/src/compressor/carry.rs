@@ -15,7 +15,7 @@ impl Compressor {
     /// For frameworks that exchange a gradient in buckets and make the buckets anew, as PyTorch does after its first
     /// step. The sum of all residuals stays what it was where each tensor is in one of the compressors; an owner's
     /// residual ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)) is added to the rank's own. Tensors that no other
-    /// one has begin anew, and so do factors where they are not of the same step.
+    /// one has begin anew, and so do factors if they are not of the same step.
     ///
     /// ```
     /// use gradwire::{Compressor, Policy, Tensor};

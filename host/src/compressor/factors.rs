@@ -42,7 +42,7 @@ impl Factors {
         Ok(Some(factors))
     }
 
-    /// Makes the plans anew where they were made for another device's limits.
+    /// Makes the plans anew if they were made for another device's limits.
     pub(super) fn fit(&mut self, recipe: &Recipe, to: &Limits) -> Result<(), Error> {
         let Some(quantizer) = recipe.of_factors().filter(|_| self.limits != *to) else { return Ok(()) };
         let plan = |of: &ModelPlan| ModelPlan::new(&quantizer, of.layout(), Dtype::F32, to);

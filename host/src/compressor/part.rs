@@ -68,7 +68,7 @@ pub(super) enum Method {
     Sparse { codec: TopK, packed: bool, elements: usize },
     /// These tensors one after another are rotated, and then quantized.
     Rotated { rotation: Rotation, plan: EncodePlan },
-    /// Factors, and how they are quantized, where they are.
+    /// Factors, and how they are quantized, if they are.
     LowRank { state: LowRankState, packed: bool, through: Option<Box<Factors>> },
     /// Entries that the seed draws, of these tensors one after another.
     Random { codec: RandomK },
@@ -127,7 +127,7 @@ impl Part {
         Ok(Self { recipe, tensors, spans, first, formed, part, method, via, limit: None, owner, order })
     }
 
-    /// Makes the plans anew where they were made for another device's limits, and refuses what does not fit them,
+    /// Makes the plans anew if they were made for another device's limits, and refuses what does not fit them,
     /// before the other ranks wait for this one.
     pub(super) fn fit(&mut self, to: &Limits) -> Result<(), Error> {
         if let Method::Sparse { codec, elements, .. } = &self.method

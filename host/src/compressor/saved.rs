@@ -81,9 +81,9 @@ impl Compressor {
     /// Takes up saved states: those of all ranks that there were, in the order of the ranks, for rank `rank` of `ranks`
     /// that there are now.
     ///
-    /// Where there are as many ranks as before, each goes on with the bits of an uninterrupted run. Where there are
+    /// If there are as many ranks as before, each goes on with the bits of an uninterrupted run. If there are
     /// fewer, rank r takes up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added;
-    /// where there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
+    /// if there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
     /// was, but for the rounding of the additions; the residuals of owners of pieces ([`Algorithm::TwoPhase`]) are
     /// added to them then. Where the number of ranks changes, the estimate of each rank begins at
     /// the mean of all.
@@ -194,7 +194,7 @@ impl Compressor {
         description(&self.tensors, &self.recipes)
     }
 
-    /// Checks a state, and finds its parts; those of factors where they are asked for.
+    /// Checks a state, and finds its parts; those of factors if they are asked for.
     fn read<'b>(&self, bytes: &'b [u8], factors: bool) -> Result<Saved<'b>, Error> {
         let found = bytes.len() as u64;
         let Some((head, _)) = bytes.split_first_chunk::<HEAD>().filter(|_| bytes.len() >= HEAD + CHECKSUM) else {
@@ -301,7 +301,7 @@ fn other_than(what: &'static str, found: impl ToString, expected: impl ToString)
     SavedError::Other { what, found: beginning(found.to_string()), expected: beginning(expected.to_string()) }.into()
 }
 
-/// Planes that are written: those of estimates only where there are any.
+/// Planes that are written: those of estimates only if there are any.
 fn planes_of(shift: &[f32]) -> usize {
     if shift.is_empty() { 2 } else { 4 }
 }

@@ -39,7 +39,7 @@ impl Device {
         now(slices::entropy::pack(self.runner(), payload.as_payload(), entropy))
     }
 
-    /// As [`Device::pack`], without a copy where there is nothing to pack.
+    /// As [`Device::pack`], without a copy if there is nothing to pack.
     pub(crate) fn packed(&self, payload: Payload, entropy: Entropy) -> Result<Payload, Error> {
         if entropy == Entropy::None { Ok(payload) } else { self.pack(&payload, entropy) }
     }

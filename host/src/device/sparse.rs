@@ -102,7 +102,7 @@ impl Device {
     /// [`Error::Backend`] if there is no memory for it, or the device fails.
     pub fn decode_sparse(&self, payload: &SparsePayload) -> Result<Vec<f32>, Error> {
         let _environment = FloatEnvironment::standard();
-        // The length is the header's word, and may be 2^31 where there is no entry.
+        // The length is the header's word, and may be 2^31 if there is no entry.
         let mut output = zeros(payload.header().n, "the decoded gradient")?;
         now(slices::sparse::scatter(self.runner(), payload, None, &mut output))?;
         Ok(output)

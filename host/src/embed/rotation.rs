@@ -35,7 +35,7 @@ pub(crate) struct Tiling {
     pub(crate) back: bool,
 }
 
-/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them where they are rotated. That of [`Cosine`] and
+/// The memory of [`Turn`]: f32, [`Rotation::rotated_len`] of them if they are rotated. That of [`Cosine`] and
 /// [`Tiling`]: f32, as many as elements.
 pub(crate) struct TurnBuffers<B> {
     pub(crate) input: B,

@@ -27,7 +27,7 @@ use crate::words::{from_little_endian, little_endian};
 /// [`FinishLowRank`](crate::embed::FinishLowRank) are queued one after another. Nothing of a tensor's size is copied,
 /// allocated or waited for, and the factors are all-reduced in place, where they are.
 ///
-/// The same backend gives the same bits as with a [`LowRankState`] (whose steps count where there is no tensor at all,
+/// The same backend gives the same bits as with a [`LowRankState`] (whose steps count if there is no tensor at all,
 /// too), which [`ResidentLowRank::download`] makes of the memory, for a checkpoint or where the number of workers
 /// changes, and [`ResidentLowRank::upload`] puts into it.
 ///

@@ -307,7 +307,7 @@ impl LowRankState {
     }
 
     /// This state after `steps` steps, with this residual, and with the factors that other states have of its tensors:
-    /// for each tensor a state and the tensor's number there. Where there is none, factors begin anew.
+    /// for each tensor a state and the tensor's number there. If there is none, factors begin anew.
     pub(crate) fn carried(
         &self,
         steps: u64,

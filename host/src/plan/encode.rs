@@ -158,7 +158,7 @@ impl EncodePlan {
         self.non_finite == NonFinite::Error
     }
 
-    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length. Infinite where there is none.
+    /// The bound on E|C(x) - x|^2 / |x|^2 of the unscaled codec at this length. Infinite if there is none.
     pub fn omega(&self) -> f64 {
         self.omega
     }

@@ -27,7 +27,7 @@ use crate::wire::Entropy;
 /// | selection | `topk:0.01`, `topk:k=100`, `topk:k=4,block=64`, `topk:above=0.001` | [`TopK`] |
 /// | selection | `topk:0.01,estimate=gaussian`, `topk:0.01,estimate=sidco` | [`TopK::estimate`], of all tensors of the recipe together |
 /// | selection | `topk:0.3,persign` | [`TopK::per_sign`], of all tensors of the recipe together |
-/// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` where they are said |
+/// | selection | `topk:0.001,warmup=4000`, `dgc:ratio=0.001,nesterov,clip=5` | [`Recipe::warm_up`], with `dgc` also `momentum=0.9`, and `nesterov` and `clip` if they are said |
 /// | clipping | `clip=5` | [`Recipe::clip`]: of each rank's gradient, before anything else |
 /// | bound | `peers:norm=20` | [`Recipe::peers_within`]: a step in which a rank sends more fails |
 /// | quantization | `qsgd:bits=4,bucket=64`, `float:e4m3,scaled`, `float:int16,bound=0.001`, `ternary:clip=2.5`, `sign` | a [`Quantizer`], each of which says its word |
@@ -737,7 +737,7 @@ impl Recipe {
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
     /// [`Device::encode`](crate::Device::encode) takes. `None` if entries are selected, if it is of factors,
-    /// where the gradient is turned before, as for EDEN and DRIVE, where ranks vote, and where there is no quantizer.
+    /// where the gradient is turned before, as for EDEN and DRIVE, where ranks vote, and if there is no quantizer.
     /// Memory and clipping are a compressor's, and left out.
     ///
     /// ```
@@ -782,7 +782,7 @@ impl Recipe {
         Some(codec.with_feedback(self.memory.feedback))
     }
 
-    /// The quantizer of PowerSGD's factors, where they go through one.
+    /// The quantizer of PowerSGD's factors, if they go through one.
     pub(crate) fn of_factors(&self) -> Option<OfFactors<'_>> {
         (self.factors.is_some() && self.quantize != Quantize::Exact).then_some(OfFactors(self))
     }

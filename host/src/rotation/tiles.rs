@@ -20,7 +20,7 @@ use crate::words::zeros;
 pub(crate) struct Tiles(Vec<Move>);
 
 /// Rows of tiles of a matrix, which are one after another in the order. With tiles of one element, a row of tiles is
-/// a piece of a row of the matrix; and where there is one such row, it is a run of elements in both.
+/// a piece of a row of the matrix; and if there is one such row, it is a run of elements in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     /// Where the first tile begins as tensors lie.

@@ -35,7 +35,7 @@ impl SparsePayload {
     ///
     /// # Errors
     /// [`PayloadError`] if the bytes are truncated, too long, damaged, of another format or version, or where the
-    /// indices do not rise, or reach beyond the gradient, or where there is no memory for them. Nothing is allocated
+    /// indices do not rise, or reach beyond the gradient, or if there is no memory for them. Nothing is allocated
     /// before every field of the header, the length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {
         let (header, indices) = check(bytes, None)?;
@@ -142,7 +142,7 @@ impl SparsePayload {
         })
     }
 
-    /// The values as f32, where they are plain.
+    /// The values as f32, if they are plain.
     ///
     /// # Errors
     /// [`Error::Backend`] if there is no memory for them.

@@ -124,7 +124,7 @@ impl TopK {
 }
 
 impl Selection {
-    /// The passes of a plan, and where in the workspace they count the entries. `exact` where they leave zeros in the
+    /// The passes of a plan, and where in the workspace they count the entries. `exact` if they leave zeros in the
     /// residual.
     pub(crate) fn of_plan(
         plan: &SparsePlan,

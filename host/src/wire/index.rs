@@ -38,7 +38,7 @@ impl IndexFormat {
         best
     }
 
-    /// Bytes of `count` of `n` indices: whole 32-bit words. `u64::MAX` where they are more than that.
+    /// Bytes of `count` of `n` indices: whole 32-bit words. `u64::MAX` if they are more than that.
     #[must_use]
     pub fn bytes(self, n: u64, count: u64) -> u64 {
         match self {

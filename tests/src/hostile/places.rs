@@ -20,7 +20,7 @@ const MESSAGE: usize = 24;
 /// Bytes of a length in front of what is that long.
 const LENGTH: usize = 8;
 
-/// The end of what goes as far as the bytes do, also where they are cut or extended.
+/// The end of what goes as far as the bytes do, also if they are cut or extended.
 const END: usize = usize::MAX;
 
 /// Bytes with a checksum of their own.

@@ -75,7 +75,7 @@ impl Fields {
         (1u32.checked_shl(magnitude.into()).unwrap_or(0).wrapping_sub(1)).min(u16::MAX.into()) as u16
     }
 
-    /// The levels that the page names for this width, where it names some.
+    /// The levels that the page names for this width, if it names some.
     pub fn named_levels(&self) -> Vec<u16> {
         let all = self.page().map_or(&[][..], |page| page.levels);
         all.iter().filter(|(bits, _)| *bits == self.bits).map(|(_, levels)| *levels).collect()

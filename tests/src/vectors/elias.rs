@@ -44,7 +44,7 @@ pub struct Vector {
     pub fixed: String,
     /// The payload with packed codes.
     pub packed: String,
-    /// What unpacking gives, where it is not `fixed`.
+    /// What unpacking gives, if it is not `fixed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unpacked: Option<String>,
     /// What the packed payload decodes to.

@@ -51,7 +51,7 @@ pub struct Vector {
     pub dtype: String,
     /// `f32`, `f16`, `bf16` or `payload`.
     pub values: String,
-    /// What is asked for, where it is not `k` entries.
+    /// What is asked for, if it is not `k` entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
     /// Where values are a payload.

@@ -75,7 +75,7 @@ pub(crate) fn default_elements(device: &Device) -> usize {
     }
 }
 
-/// An entry, and its jobs where it runs as passes.
+/// An entry, and its jobs if it runs as passes.
 pub(crate) struct Planned {
     pub(crate) entry: Entry,
     jobs: Vec<Job>,

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// A synthetic gradient of this many elements, up to 2^28: 1000000, 2^24 or 16M.
     #[arg(long, value_name = "N")]
     size: Option<String>,
-    /// Type of the gradient that is encoded [default: that of the file's tensors, where it is one, or f32].
+    /// Type of the gradient that is encoded [default: that of the file's tensors, if it is one, or f32].
     #[arg(long)]
     dtype: Option<Type>,
     /// Where the JSON goes [default: target/bench/bench.json of the checkout, or bench.json in the current folder].

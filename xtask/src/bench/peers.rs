@@ -102,7 +102,7 @@ impl Peer {
     }
 }
 
-/// The settings that a script times, where it does not have its own.
+/// The settings that a script times, if it does not have its own.
 fn settings<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
     let (mut option, mut values) = ("", Vec::new());
     for entry in entries {
@@ -152,7 +152,7 @@ fn select_nth(x: &[f32], k: usize) -> Vec<(u32, f32)> {
     indices.into_iter().map(|i| (i, x[i as usize])).collect()
 }
 
-/// Their fastest variant of each operation, and the plain one where it is another, each beside our row of the same
+/// Their fastest variant of each operation, and the plain one if it is another, each beside our row of the same
 /// setting.
 pub(crate) fn table(ours: &[Row], theirs: &[PeerRow]) -> String {
     let line = |[setting, op, own, other, over, who]: [&str; 6]| {

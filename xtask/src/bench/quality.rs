@@ -45,7 +45,7 @@ impl Sums {
         if self.ee == 0.0 { 0.0 } else { (self.ee / self.xx).sqrt() }
     }
 
-    /// The cosine of the angle between x and y; 1 where they are equal, 0 if one of them is zero.
+    /// The cosine of the angle between x and y; 1 if they are equal, 0 if one of them is zero.
     pub(crate) fn cosine(&self) -> f64 {
         match self.xx * self.yy {
             _ if self.ee == 0.0 => 1.0,

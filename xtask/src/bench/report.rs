@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     /// A setting each.
     pub(crate) rows: Vec<Row>,
-    /// What the peers' scripts wrote, where they ran.
+    /// What the peers' scripts wrote, if they ran.
     #[serde(default)]
     pub(crate) peers: Vec<PeerRow>,
     /// PowerSGD beside top-k and QSGD at the same bytes, where the gradient has matrices.

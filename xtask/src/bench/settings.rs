@@ -29,7 +29,7 @@ pub(crate) fn describe(entry: &Entry, dtype: Dtype) -> Settings {
 pub(crate) struct Promise {
     /// Bytes of the gradient over bytes sent.
     pub(crate) ratio: f64,
-    /// The bound on |decoded - gradient|^2 / |gradient|^2 in the mean, where there is one.
+    /// The bound on |decoded - gradient|^2 / |gradient|^2 in the mean, if there is one.
     pub(crate) omega: Option<f64>,
     pub(crate) feedback: Option<Feedback>,
 }

@@ -42,7 +42,7 @@ pub(crate) fn measured(name: &str, row: &Row) {
     );
 }
 
-/// The most tensors that are named where they are left out.
+/// The most tensors that are named if they are left out.
 const NAMED: usize = 10;
 
 /// What of a file is not compressed.
@@ -118,7 +118,7 @@ pub(crate) fn traded(source: &str, rows: &[Traded], json: &Path, drawn: &[PathBu
     charts(drawn);
 }
 
-/// A path from the current folder on, where it lies below it.
+/// A path from the current folder on, if it lies below it.
 fn short(path: &Path) -> String {
     let below = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok().map(Path::to_path_buf));
     below.unwrap_or_else(|| path.to_path_buf()).display().to_string()

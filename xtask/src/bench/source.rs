@@ -23,7 +23,7 @@ pub(crate) struct Source {
     pub(crate) synthetic: bool,
 }
 
-/// The gradient that the arguments ask for; without a type, in that of the file's tensors, or f32 where they have
+/// The gradient that the arguments ask for; without a type, in that of the file's tensors, or f32 if they have
 /// several.
 pub(crate) fn load(
     input: Option<&Path>,

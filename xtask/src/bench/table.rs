@@ -67,7 +67,7 @@ pub(crate) fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// An error, with an exponent where there would be many zeros.
+/// An error, with an exponent if there would be many zeros.
 pub(crate) fn error(value: f64) -> String {
     if value != 0.0 && value < 1e-3 { format!("{value:.2e}") } else { significant(value) }
 }

@@ -43,7 +43,7 @@ pub(super) struct Standing {
 pub(super) struct Asked<'a> {
     /// All of every stage.
     pub(super) full: bool,
-    /// Only the stages of these names; all where there is none.
+    /// Only the stages of these names; all if there is none.
     pub(super) only: &'a [String],
 }
 

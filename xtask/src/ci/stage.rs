@@ -26,7 +26,7 @@ pub(super) enum Class {
     Always,
     /// In every run but those in which the stage of this name runs, which does the same and more.
     Unless(&'static str),
-    /// Where it was not green for the same inputs before, and otherwise when its turn comes.
+    /// If it was not green for the same inputs before, and otherwise when its turn comes.
     Rotation {
         /// The files of the repository that it depends on, as pathspecs of git. Each must match a file.
         files: &'static [&'static [&'static str]],

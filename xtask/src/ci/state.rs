@@ -42,7 +42,7 @@ impl State {
     /// The state of a stage.
     ///
     /// # Errors
-    /// Where it declares no file, or one that is not there.
+    /// If it declares no file, or one that is not there.
     pub(super) fn of(stage: &Stage, root: &Path, tools: &mut Tools<'_>) -> Result<Self, String> {
         Ok(Self {
             files: hash_of_files(stage, root)?,
@@ -84,7 +84,7 @@ impl State {
 /// The hash of the files that a stage depends on.
 ///
 /// # Errors
-/// Where it declares no file, or one that is not there.
+/// If it declares no file, or one that is not there.
 pub(super) fn hash_of_files(stage: &Stage, root: &Path) -> Result<String, String> {
     let told = |why: String| format!("the stage {}: {why}; xtask/src/ci/stages.rs declares its files", stage.name);
     let specs: Vec<&str> = stage.files().collect();

@@ -122,7 +122,7 @@ impl Stage<'_> {
     }
 
     /// What is right, how many calls it takes (those of the operation, and of letting go of the device), and each call
-    /// once for want of memory, and once with the device lost where it may tell of that.
+    /// once for want of memory, and once with the device lost if it may tell of that.
     fn count(&mut self) -> Result<Counted, String> {
         self.control.set(0, Mode::Memory);
         let mut opened = None;
@@ -193,7 +193,7 @@ impl Stage<'_> {
         self.kind != BackendKind::Wgpu && mode == Mode::Memory && !self.is_opening()
     }
 
-    /// The same call on the same device, without a fault: right where it goes on, and else at least an error.
+    /// The same call on the same device, without a fault: right if it goes on, and else at least an error.
     fn again(&self, opened: &Opened, mode: Mode, expected: &[u8]) -> Option<String> {
         self.control.set(0, Mode::Memory);
         self.control.disarm();

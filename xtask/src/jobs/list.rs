@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A plan gives the recipe to a training, in two phases or with the tree where it says so.
+    /// A plan gives the recipe to a training, in two phases or with the tree if it says so.
     #[test]
     fn every_entry_has_a_recipe_of_its_own() {
         let all = all();

@@ -1,4 +1,4 @@
-//! The MPI libraries: wheels of PyPI, unpacked under `target/mpi`, and Debian's where they are installed.
+//! The MPI libraries: wheels of PyPI, unpacked under `target/mpi`, and Debian's if they are installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,7 +75,7 @@ pub(super) fn libraries(wanted: &str) -> Result<Vec<Mpi>, String> {
     Ok(all)
 }
 
-/// Debian's own, where they are installed: `apt-get install openmpi-bin mpich`.
+/// Debian's own, if they are installed: `apt-get install openmpi-bin mpich`.
 fn installed() -> Vec<Mpi> {
     let of = |name, launcher: &str, library: &str, arguments| {
         let [launcher, library] = [launcher, library].map(PathBuf::from);

@@ -19,7 +19,7 @@ pub(super) fn line(family: &str, target: u32, hash: &str, sm: u32, version: &str
 }
 
 impl Assembled {
-    /// The committed list; an empty one where there is none, and where it does not begin as it should.
+    /// The committed list; an empty one if there is none, and if it does not begin as it should.
     pub(super) fn read(root: &Path) -> Self {
         Self::parse(&fs::read_to_string(root.join(LIST)).unwrap_or_default())
     }

@@ -50,7 +50,7 @@ fn may_fuse(entry: &str, word: &str) -> bool {
     word == "fma." && entry.starts_with("powersgd_")
 }
 
-/// Whether a line has `word`, or a word that starts with it where it ends in a dot or starts with one.
+/// Whether a line has `word`, or a word that starts with it if it ends in a dot or starts with one.
 fn holds(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -112,7 +112,7 @@ fn locked(lock: &str, package: &str) -> Result<String, String> {
         if !seen.insert(next.clone()) {
             continue;
         }
-        // Where there are several versions, all of them count.
+        // If there are several versions, all of them count.
         let found: Vec<&&str> = entries.iter().filter(|entry| name(entry).as_ref() == Some(&next)).collect();
         if found.is_empty() {
             return Err(format!("Cargo.lock has no package {next}, which the kernels need"));

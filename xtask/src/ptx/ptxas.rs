@@ -1,4 +1,4 @@
-//! NVIDIA's assembler, where there is one: it alone knows whether a text is valid, and what registers it takes.
+//! NVIDIA's assembler, if there is one: it alone knows whether a text is valid, and what registers it takes.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};

@@ -22,7 +22,7 @@ pub(super) enum Least {
 }
 
 impl Least {
-    /// Looks for it among the installed toolchains, and asks rustup for it where it is not there.
+    /// Looks for it among the installed toolchains, and asks rustup for it if it is not there.
     pub(super) fn find(version: &str) -> Self {
         let missing = |reason: String| Self::Missing { version: version.to_owned(), reason };
         if which(version).is_err() {

@@ -37,7 +37,7 @@ fn named(path: &Path, kind: impl Fn(&str) -> bool) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(kind)
 }
 
-/// What a folder holds; nothing, where there is no such folder.
+/// What a folder holds; nothing, if there is no such folder.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |e| format!("{} could not be read: {e}", folder.display());
     match fs::read_dir(folder) {

@@ -328,7 +328,7 @@ fn power(elements: usize) -> String {
     format!("{} elements:", short(elements))
 }
 
-/// A number of elements, as a power of two where it is one.
+/// A number of elements, as a power of two if it is one.
 pub(super) fn short(elements: usize) -> String {
     if elements.is_power_of_two() { format!("2^{}", elements.ilog2()) } else { elements.to_string() }
 }

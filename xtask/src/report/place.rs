@@ -47,7 +47,7 @@ impl Place {
         }
     }
 
-    /// The target of the PTX, where there is PTX.
+    /// The target of the PTX, if there is PTX.
     pub(crate) fn target(self) -> Option<u32> {
         match self {
             Self::Cuda(target) => target,

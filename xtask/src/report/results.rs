@@ -21,7 +21,7 @@ const COLUMNS: [(&str, &str, &str, &str); 5] = [
     ("top-k 1 %", "top-k", "1 %", "encode"),
     ("with feedback", "top-k", "1 %", "encode + feedback"),
 ];
-/// The table shows the largest size up to this, and says which where it is a smaller one.
+/// The table shows the largest size up to this, and says which if it is a smaller one.
 const MOST: usize = 1 << 26;
 
 /// Devices that are alike: what a reader looks for.

@@ -9,7 +9,7 @@ use super::schema::{Outcome, Report, StageRow};
 /// An earlier report, for this run to go on with.
 ///
 /// # Errors
-/// Where it cannot be read, or is of other kernels than this run's.
+/// If it cannot be read, or is of other kernels than this run's.
 pub(super) fn earlier(path: &Path, fresh: &Report) -> Result<Report, String> {
     let mut report = Report::open(path)?;
     let name = path.display();

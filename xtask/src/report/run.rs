@@ -254,7 +254,7 @@ impl Run {
         Ok(outcome)
     }
 
-    /// Runs one of the other implementations, on the GPU where there is one, at the sizes that were measured.
+    /// Runs one of the other implementations, on the GPU if there is one, at the sizes that were measured.
     fn peer(&mut self, script: &'static str, folder: &Path, deadline: Instant) -> Result<(), String> {
         let (name, start) = (format!("peers {script}"), Instant::now());
         let measured = |backend: &str| {

@@ -11,7 +11,7 @@ use super::schema::SanitizerRow;
 
 /// What is looked for: bad accesses, races in shared memory, reads of what nothing wrote.
 pub(crate) const TOOLS: [&str; 3] = ["memcheck", "racecheck", "initcheck"];
-/// What compute-sanitizer is told to exit with where it finds something.
+/// What compute-sanitizer is told to exit with if it finds something.
 const FOUND: i32 = 86;
 
 /// Runs one tool over the small suite. Its whole output goes to a file in `out`.

@@ -297,7 +297,7 @@ impl Report {
         serde_json::from_str(text).map_err(said)
     }
 
-    /// The entry of a backend, made where there is none.
+    /// The entry of a backend, made if there is none.
     pub(crate) fn device(&mut self, backend: &str) -> &mut DeviceReport {
         let found = self.devices.iter().position(|d| d.backend == backend);
         let index = found.unwrap_or_else(|| {

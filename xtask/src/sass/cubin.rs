@@ -40,7 +40,7 @@ impl Cubin {
     /// Reads an ELF file of 64 bits.
     ///
     /// # Errors
-    /// [`SassError::NoCubin`] where it is none.
+    /// [`SassError::NoCubin`] if it is none.
     pub(super) fn read(bytes: Vec<u8>) -> Result<Self, SassError> {
         Self::parse(&bytes).ok_or(SassError::NoCubin { bytes: bytes.len() })
     }
@@ -92,7 +92,7 @@ impl Cubin {
         self.section(&format!(".nv.constant{bank}.{kernel}"))
     }
 
-    /// Bytes of shared memory of a block, with what the system keeps for itself on devices where it does.
+    /// Bytes of shared memory of a block, with what the system keeps for itself on devices if it does.
     pub(super) fn shared(&self, kernel: &str) -> usize {
         self.section(&format!(".nv.shared.{kernel}")).len()
     }

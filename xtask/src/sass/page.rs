@@ -153,7 +153,7 @@ fn beside(all: &[Predicted], report: &Value) -> (String, f64, f64) {
     (text, mean, errors.into_iter().fold(0.0, f64::max))
 }
 
-/// One operation in a line, with the H100's time where there is one.
+/// One operation in a line, with the H100's time if there is one.
 pub(super) fn line(p: &Predicted, report: &Value) -> String {
     let us = |gpu: usize| p.seconds(gpu) * 1e6;
     let took = measured(report, p).map_or(String::new(), |took| format!(", measured {:.1}", took * 1e6));

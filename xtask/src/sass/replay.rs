@@ -30,7 +30,7 @@ pub(super) const H200: Gpu = Gpu { copy: 4.3e12, ..H100 };
 /// Seconds that a launch adds to the one before: chosen; launches with nothing to do follow one another in 3.3 to 3.8
 /// us there.
 pub(super) const LAUNCH: f64 = 2.5e-6;
-/// Seconds from a load that misses every cache to its value, where nobody else uses the memory, and where it is as busy
+/// Seconds from a load that misses every cache to its value, when nobody else uses the memory, and when it is as busy
 /// as can be: chosen; 0.25 us were measured of a lone pointer (Luo et al., arXiv 2501.12084), 0.6 to 0.7 us are said of
 /// busy ones.
 const IDLE: f64 = 400e-9;

@@ -31,7 +31,7 @@ pub(super) const LONGEST: [&str; 15] = [
 /// Tests that one process runs.
 struct Job<'p> {
     program: &'p Program,
-    /// The program, and the module where it has one.
+    /// The program, and the module if it has one.
     name: String,
     tests: Vec<Test>,
 }

@@ -6,3 +6,4 @@ mod modules;
 mod report;
 #[cfg(feature = "cuda")]
 mod sass;
+mod words;

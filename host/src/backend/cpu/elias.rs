@@ -237,7 +237,7 @@ fn middles<const BITS: u32>(bytes: &[u8], mut at: usize, exponents: &mut Unit) -
     (most < BITS).then_some(at)
 }
 
-/// Reads a unit's Elias codes of `length` bits, where there are [`TOGETHER`] bytes after them; `None` if they are
+/// Reads a unit's Elias codes of `length` bits, if there are [`TOGETHER`] bytes after them; `None` if they are
 /// none that an encoder writes.
 #[inline(always)]
 fn read_whole<const BITS: u32, const DELTA: bool>(bytes: &[u8], length: usize, codes: &mut Unit) -> Option<()> {

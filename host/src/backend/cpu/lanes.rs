@@ -22,7 +22,7 @@ pub(super) trait Lanes: Copy {
     /// [`powersgd::kept`] in each lane.
     fn kept(sum: Self, residual: Self) -> Self;
 
-    /// Has a value's cache line fetched, for later; nothing where there is no such value.
+    /// Has a value's cache line fetched, for later; nothing if there is no such value.
     #[inline(always)]
     fn prefetch(_of: &[f32], _at: usize) {}
 

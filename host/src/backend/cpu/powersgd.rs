@@ -27,7 +27,7 @@ const GROUP: usize = 8;
 pub(crate) struct Matrices<'a> {
     pub(crate) table: &'a Table,
     pub(crate) sums: &'a mut [f32],
-    /// The sums of the step before, where they are not in `sums`.
+    /// The sums of the step before, if they are not in `sums`.
     pub(crate) aside: Option<&'a [f32]>,
     pub(crate) left: &'a [f32],
     pub(crate) right: &'a [f32],

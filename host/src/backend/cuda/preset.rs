@@ -13,12 +13,12 @@ pub(super) struct Launch {
     pub(super) kernel: Kernel,
     /// Blocks.
     pub(super) groups: u32,
-    /// The kernel's parameters, where they are not the pass's.
+    /// The kernel's parameters, if they are not the pass's.
     fixed: Option<FixedParams>,
 }
 
 impl Launch {
-    /// What is launched for a pass: the kernel of its setting, where there is one.
+    /// What is launched for a pass: the kernel of its setting, if there is one.
     pub(super) fn of(pass: &Pass) -> Self {
         let of_setting = match (pass.kernel, &pass.params) {
             (Kernel::Encode(codec), Params::Encode(p)) => Preset::of(codec, p, false).map(|preset| (preset, p)),

@@ -67,7 +67,7 @@ pub(super) fn observed<T>(
     (value, scopes.map(|scope| scope.pop()))
 }
 
-/// Awaits objections. Where there is one, it is an error.
+/// Awaits objections. If there is one, it is an error.
 pub(super) async fn told(what: &str, objections: [impl Future<Output = Option<wgpu::Error>>; 3]) -> Result<(), Error> {
     for objection in objections {
         if let Some(error) = objection.await {

@@ -10,7 +10,7 @@ use crate::error::Error;
 /// The environment variable that chooses an adapter by part of its name.
 const ADAPTER_VARIABLE: &str = "WGPU_ADAPTER_NAME";
 
-/// What to do where there is no adapter at all.
+/// What to do if there is no adapter at all.
 const NO_ADAPTER: &str = if cfg!(target_arch = "wasm32") {
     "the browser has no WebGPU adapter; it has to be Chrome or Edge 113, Safari 26, Firefox 141 or newer, the page served \
      from https or localhost, and WebGPU not switched off"

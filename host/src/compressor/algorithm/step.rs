@@ -36,7 +36,7 @@ pub(in crate::compressor) struct Step {
 }
 
 impl Step {
-    /// A message of these payloads, or of the refusal. Where there is no memory for the message, that is the refusal.
+    /// A message of these payloads, or of the refusal. If there is no memory for the message, that is the refusal.
     pub(super) fn message(self, rank: u32, payloads: &mut Result<Vec<Vec<u8>>, Error>) -> Vec<u8> {
         let written = match payloads {
             Ok(payloads) => self.written(payloads),

@@ -89,7 +89,7 @@ impl Part {
         rounds.map(|round| payloads(round).collect()).collect()
     }
 
-    /// The bytes of each payload of a rank, where they do not depend on the gradient.
+    /// The bytes of each payload of a rank, if they do not depend on the gradient.
     fn payload_bytes(&self) -> Result<Option<Vec<u64>>, Error> {
         if self.recipe.entropy != Entropy::None {
             return Ok(None);

@@ -23,7 +23,7 @@ pub(crate) struct SparseSteps {
     count_at: Option<u64>,
     /// Whether the passes leave zeros in the residual where an entry is kept.
     zeroes: bool,
-    /// Of what a search starts, where there is one.
+    /// Of what a search starts, if there is one.
     statistics: Vec<EncodePlan>,
     limits: Limits,
 }

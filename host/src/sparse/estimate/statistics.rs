@@ -42,7 +42,7 @@ pub(crate) fn search(sought: Sought, n: u64, partials: &[Vec<u32>]) -> Search {
     }
 }
 
-/// What 1-bit's statistics tell of both sides of zero; nothing where they are not finite.
+/// What 1-bit's statistics tell of both sides of zero; nothing if they are not finite.
 fn sides(means: &[u32]) -> Option<Sides> {
     let mut sides = Sides { below: 0, sums: [0.0; 2] };
     for [top, bottom, a, b, c, d, _, below] in chunks::<8>(means) {

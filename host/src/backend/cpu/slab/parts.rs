@@ -53,7 +53,7 @@ pub(in crate::backend::cpu) enum Rows<'a> {
 pub(in crate::backend::cpu) struct Form<'a> {
     pub(in crate::backend::cpu) gradient: Gradient<'a>,
     pub(in crate::backend::cpu) sums: &'a mut [f32],
-    /// The sums of the step before, where they are not in `sums`.
+    /// The sums of the step before, if they are not in `sums`.
     pub(in crate::backend::cpu) aside: Option<&'a [f32]>,
     pub(in crate::backend::cpu) before: Before,
     pub(in crate::backend::cpu) left: &'a [f32],

@@ -132,7 +132,7 @@ impl<D: DeviceMemory> Dense<D> {
         self.decode_of(queue, (device, part.recipe.entropy), plan, ranks, (onto.mode, onto.output.clone()))
     }
 
-    /// Decodes payloads, which are packed where there is an entropy code, over or onto an output.
+    /// Decodes payloads, which are packed if there is an entropy code, over or onto an output.
     pub(super) fn decode_of(
         &mut self,
         queue: &Queue<'_, D>,

@@ -22,7 +22,7 @@ pub(in crate::compressor::resident) struct LowRank<D: DeviceMemory> {
     factors: D::Room,
     /// Where tensors are packed one after another.
     packed: Option<D::Room>,
-    /// What factors are encoded and decoded with, where they go through a quantizer.
+    /// What factors are encoded and decoded with, if they go through a quantizer.
     through: Option<Quantized<D>>,
     /// Whether the step under way has begun.
     begun: bool,

@@ -38,7 +38,7 @@ impl<D: DeviceMemory> Entries<D> {
         Ok(Self { count, indices: queue.room(4 * count)?, values: queue.room(4 * count)? })
     }
 
-    /// Takes up entries; zeros where there are no values.
+    /// Takes up entries; zeros if there are no values.
     fn fill(&mut self, queue: &Queue<'_, D>, indices: &[u32], values: Option<&[f32]>) -> Result<(), Error> {
         let count = indices.len() as u64;
         if count > self.count {
@@ -224,7 +224,7 @@ impl<D: DeviceMemory> Sparse<D> {
         selection.check_end(&queue.bytes(&queue.all(&self.workspace), selection.end_bytes())?)
     }
 
-    /// Writes values over elements, zeros where there are none.
+    /// Writes values over elements, zeros if there are none.
     pub(in crate::compressor::resident) fn put(
         &mut self,
         queue: &Queue<'_, D>,

@@ -116,7 +116,7 @@ struct RestoreBuffers<B> {
     status: B,
 }
 
-/// The most blocks of a launch: enough for any GPU, and few where there is nothing to do.
+/// The most blocks of a launch: enough for any GPU, and few if there is nothing to do.
 const BLOCKS: u64 = 1024;
 
 /// The least spans of a block.
