@@ -119,7 +119,7 @@ impl<C: Collective + Send + 'static> Background<C> {
                 if result.as_ref().is_err_and(|error| !known(error)) {
                     group = None;
                 }
-                // Nobody waits for what comes after where nobody waits for this.
+                // If nobody waits for this, nobody waits for what comes after it.
                 if answers.send(Done { part, compressor, gradient, result }).is_err() {
                     break;
                 }

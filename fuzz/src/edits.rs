@@ -1,4 +1,4 @@
-//! Bytes of a fuzzer as edits of messages and states: lengths and checksums are put right after them, so that what
+//! Bytes of a fuzzer as edits of messages and states: lengths and checksums are corrected after them, so that what
 //! lies behind a checksum is reached.
 
 use gradwire_tests::hostile::reader;
@@ -8,7 +8,7 @@ use gradwire_tests::oracle::wire::crc32;
 const MOST: usize = 32;
 /// The parts from here on are the head, which stands before them.
 const HEAD: u8 = 0xc0;
-/// From here on, what is edited is all of the bytes, after lengths and checksums.
+/// From here on, what is edited is all of the bytes, once lengths and checksums are set.
 const WHOLE: u8 = 0xe0;
 /// Of an edit's kind: checksums stay as they were.
 const UNSEALED: u8 = 0x80;

@@ -85,7 +85,7 @@ pub enum PlanError {
         /// Its value.
         found: f64,
     },
-    /// A number is zero if it must be above it.
+    /// A number is zero that must be above it.
     #[error("{place} is zero, and must be positive: {reason}")]
     Zero {
         /// The field.

@@ -239,7 +239,7 @@ impl Compiler {
         for (one, text) in found.iter_mut().zip(&mut texts) {
             one.p_data = text.as_mut_ptr().cast();
         }
-        // SAFETY: as above, and each pointer has as many bytes after it as its structure says.
+        // SAFETY: as above, and each pointer points to as many bytes as its structure says.
         unsafe { ask(self.device.handle(), of, &mut count, found.as_mut_ptr()).result().map_err(refused("code"))? };
         let named = |one: &vk::PipelineExecutableInternalRepresentationKHR<'_>| {
             one.name_as_c_str().is_ok_and(|name| name == c"Assembly")

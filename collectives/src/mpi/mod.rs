@@ -92,8 +92,8 @@ impl Mpi {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] if no MPI library is found, where the library is not the launcher's, or
-    /// where MPI was finalised; [`CollectiveError::Engine`] where MPI fails, not all ranks open the group within the
+    /// [`CollectiveError::Unavailable`] if no MPI library is found, if the library is not the launcher's, or
+    /// if MPI was finalised; [`CollectiveError::Engine`] if MPI fails, not all ranks open the group within the
     /// deadline, or [`MpiSettings::largest`] is out of its range.
     pub fn open(settings: &MpiSettings) -> Result<Self, CollectiveError> {
         let MpiSettings { library, deadline, largest } = settings;

@@ -84,7 +84,7 @@ impl NcclId {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where NCCL is not found or is older than 2.18; [`CollectiveError::Engine`]
+    /// [`CollectiveError::Unavailable`] if NCCL is not found or is older than 2.18; [`CollectiveError::Engine`]
     /// if it finds no network interface.
     pub fn new(settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let table = Table::load(settings.library.as_ref())?;
@@ -159,10 +159,10 @@ impl Nccl {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found, or NCCL is older than 2.18;
+    /// [`CollectiveError::Unavailable`] if NCCL or the driver is not found, or NCCL is older than 2.18;
     /// [`CollectiveError::Rank`] or [`CollectiveError::Size`] if there is no such rank or group;
-    /// [`CollectiveError::Stalled`] where not all ranks open the group within the deadline; [`CollectiveError::Engine`]
-    /// where NCCL or the driver fails, or where two ranks have one GPU.
+    /// [`CollectiveError::Stalled`] if not all ranks open the group within the deadline; [`CollectiveError::Engine`]
+    /// if NCCL or the driver fails, or where two ranks have one GPU.
     pub fn open(id: &NcclId, rank: u32, ranks: u32, settings: &NcclSettings) -> Result<Self, CollectiveError> {
         let most = i32::MAX.cast_unsigned();
         if ranks == 0 || ranks > most {
@@ -212,7 +212,7 @@ impl Nccl {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Unavailable`] where NCCL or the driver is not found; [`CollectiveError::Engine`] if the
+    /// [`CollectiveError::Unavailable`] if NCCL or the driver is not found; [`CollectiveError::Engine`] if the
     /// communicator has failed, or where the stream is null and no context is current.
     ///
     /// # Safety

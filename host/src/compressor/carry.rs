@@ -29,8 +29,8 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Saved`] if a tensor has another shape or another recipe there, or where the others' steps differ;
-    /// where residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share
+    /// [`Error::Saved`] if a tensor has another shape or another recipe there, or if the others' steps differ;
+    /// if residuals or momenta are of coefficients ([`Recipe::dct`](crate::Recipe::dct)), and the tensors that share
     /// them are others there;
     /// [`Error::Overflow`] if an owner's residual makes a sum too large; as [`Compressor::residual`]. The compressor
     /// is then as it was.

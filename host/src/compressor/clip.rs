@@ -20,8 +20,8 @@ pub(super) fn measures(pass: &Pass) -> bool {
     matches!(kernel, Kernel::Stats(_) | Kernel::Combine(_) | Kernel::StatsSegments(_) | Kernel::CombineSegments(_))
 }
 
-/// What a gradient of tensors with these norms is multiplied by, to be at most as long as the limit: none if it is.
-/// Not where a norm is NaN, which that of a tensor with a NaN or an infinity is.
+/// What a gradient of tensors with these norms is multiplied by, to be at most as long as the limit. `None` if it is,
+/// or if a norm is NaN, as that of a tensor with a NaN or an infinity is.
 pub(super) fn gain(norms: impl Iterator<Item = f32>, limit: f64) -> Option<f32> {
     let norm = norms.map(|norm| f64::from(norm) * f64::from(norm)).sum::<f64>().sqrt();
     (norm > limit).then(|| (limit / norm) as f32)

@@ -66,11 +66,11 @@ pub(super) enum Method {
     /// Entries are selected, from all tensors at once: from the whole gradient, or from these tensors packed one after
     /// another.
     Sparse { codec: TopK, packed: bool, elements: usize },
-    /// These tensors one after another are rotated, and then quantized.
+    /// These tensors are concatenated, rotated as one, and then quantized.
     Rotated { rotation: Rotation, plan: EncodePlan },
     /// Factors, and how they are quantized, if they are.
     LowRank { state: LowRankState, packed: bool, through: Option<Box<Factors>> },
-    /// Entries that the seed draws, of these tensors one after another.
+    /// Entries that the seed draws, of these tensors, concatenated.
     Random { codec: RandomK },
 }
 

@@ -84,7 +84,7 @@ impl Sides<'_> {
         });
     }
 
-    /// Makes what is after what was before, of the elements in `range`.
+    /// Copies the old values over the new ones, of the elements in `range`.
     pub(super) fn start_over(&mut self, range: Range<usize>) {
         self.behind[range.clone()].copy_from_slice(&self.before[range]);
     }

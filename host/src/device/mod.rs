@@ -240,7 +240,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Backend`] if a driver does not compile them; [`Error::Capturing`] where
+    /// [`Error::Unavailable`] or [`Error::Backend`] if a driver does not compile them; [`Error::Capturing`] if
     /// one is missing and the device's stream is being captured into a graph.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         #[cfg(feature = "cuda")]

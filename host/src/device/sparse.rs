@@ -364,7 +364,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Limit`] if the limits are too small for a tile or for the table of segments; [`Error::Backend`]
-    /// where the device fails. The residual is as it was whenever this fails.
+    /// if the device fails. The residual is as it was whenever this fails.
     pub fn settle(&self, residual: &mut LazyResidual) -> Result<(), Error> {
         let _environment = FloatEnvironment::standard();
         if !residual.is_pending() {

@@ -22,7 +22,7 @@ pub struct Memory {
     /// Nesterov's form of the momentum: with gradient g and momentum u, u = m (u + g), and u + g takes the place of the
     /// gradient.
     pub nesterov: bool,
-    /// Whether the momentum stays at entries that a selection sends, if it otherwise becomes zero.
+    /// Whether the momentum stays at entries that a selection sends, where it otherwise becomes zero.
     pub unmasked: bool,
     /// Differences to an estimate are sent, not gradients.
     pub shift: Option<Shift>,
@@ -69,7 +69,7 @@ pub(crate) struct Formed {
 }
 
 impl Memory {
-    /// Whether what is encoded is formed before, and has its residual after.
+    /// Whether what is encoded is formed before the encode, and its residual after it.
     pub(crate) fn is_formed(&self) -> bool {
         self.shift.is_some() || self.feedback && (self.beta != 1.0 || self.gamma != 1.0)
     }

@@ -113,7 +113,7 @@ const fn of(
     Method { name, recipe, source, differs }
 }
 
-/// The text of a recipe in place of a method's name, where a text begins with one; or the names that there are,
+/// The text of a recipe in place of a method's name, if a text begins with one; or the names that there are,
 /// if it begins with another.
 pub(super) fn expanded(text: &str) -> Option<Result<String, String>> {
     let behind = text.strip_prefix(PREFIX)?;

@@ -338,7 +338,7 @@ impl Recipe {
     }
 
     /// The same with blocks of the gradient rotated before they are quantized, and the mean of the ranks rotated back.
-    /// Tensors of one recipe are rotated one after another.
+    /// Tensors of one recipe are concatenated and rotated as one.
     ///
     /// Source: Suresh, Yu, Kumar and McMahan, "Distributed mean estimation with limited communication", ICML 2017,
     /// section 3; in blocks, by signs that all ranks draw alike: [`Rotation`]. An unbiased quantizer stays unbiased. No
@@ -392,7 +392,7 @@ impl Recipe {
     }
 
     /// The same with the coefficients of blocks of the gradient in its place, and the gradient of the mean of the
-    /// ranks' coefficients after the exchange. Tensors of one recipe are transformed one after another, so that
+    /// ranks' coefficients after the exchange. Tensors of one recipe are concatenated and transformed as one, so that
     /// `dct:block=64` and `topk:k=32,block=4096` have the same blocks. With [`Dct::tiles`] blocks are squares of rows
     /// and columns of each tensor's matrix.
     ///
@@ -714,7 +714,7 @@ impl Recipe {
     }
 
     /// The selection, with the quantizer of its values and the recipe's policy for NaN: a codec that
-    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` if nothing is selected, and where the
+    /// [`Device::encode_sparse`](crate::Device::encode_sparse) takes. `None` if nothing is selected, or if the
     /// gradient is transformed before. Memory and clipping are a compressor's, and left out.
     ///
     /// ```
@@ -737,7 +737,7 @@ impl Recipe {
 
     /// The quantizer of every element, with the recipe's policy for NaN and packing of codes: a codec that
     /// [`Device::encode`](crate::Device::encode) takes. `None` if entries are selected, if it is of factors,
-    /// where the gradient is turned before, as for EDEN and DRIVE, where ranks vote, and if there is no quantizer.
+    /// if the gradient is turned before, as for EDEN and DRIVE, if ranks vote, or if there is no quantizer.
     /// Memory and clipping are a compressor's, and left out.
     ///
     /// ```

@@ -34,7 +34,7 @@ impl SparsePayload {
     /// Checks received bytes and keeps a copy.
     ///
     /// # Errors
-    /// [`PayloadError`] if the bytes are truncated, too long, damaged, of another format or version, or where the
+    /// [`PayloadError`] if the bytes are truncated, too long, damaged, of another format or version, or if the
     /// indices do not rise, or reach beyond the gradient, or if there is no memory for them. Nothing is allocated
     /// before every field of the header, the length and the checksum were checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PayloadError> {

@@ -192,8 +192,8 @@ fn squares_over_products(device: &Device, case: &Case, x: &[f32]) -> Outcome {
     Ok(decoded.len() as u64)
 }
 
-/// Of elements with the centroids that Lloyd's method comes to, by integrals of its own: each has the nearest, but
-/// if it is within 2^-15 of a midpoint.
+/// Of elements with the centroids that Lloyd's method comes to, by integrals of its own: each has the nearest,
+/// unless it is within 2^-15 of a midpoint.
 fn nearest_centroids(device: &Device, case: &Case) -> Outcome {
     let (found, _) = lloyd(case.bits);
     let mut random = Random(53);

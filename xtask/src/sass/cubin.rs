@@ -92,7 +92,7 @@ impl Cubin {
         self.section(&format!(".nv.constant{bank}.{kernel}"))
     }
 
-    /// Bytes of shared memory of a block, with what the system keeps for itself on devices if it does.
+    /// Bytes of shared memory of a block, with what the system keeps for itself on devices where it does.
     pub(super) fn shared(&self, kernel: &str) -> usize {
         self.section(&format!(".nv.shared.{kernel}")).len()
     }

@@ -239,7 +239,7 @@ impl What {
 /// chooses among them by number.
 ///
 /// # Errors
-/// [`SassError::Job`] where one fails, [`SassError::Differs`] if it does not give what the CPU gives.
+/// [`SassError::Job`] if one fails, [`SassError::Differs`] if it does not give what the CPU gives.
 pub(super) fn all(
     tools: &Arc<Tools>,
     sm: u32,

@@ -46,7 +46,7 @@ struct Counts {
 }
 
 impl Cpu {
-    /// The entries that are kept. With feedback the sums are written if there is a place for them; where this fails,
+    /// The entries that are kept. With feedback the sums are written if there is a place for them; if this fails,
     /// that may hold anything.
     ///
     /// # Errors

@@ -94,8 +94,8 @@ impl Cuda {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Capturing`] where something has to be compiled and the stream is being captured; [`Error::Unavailable`]
-    /// where the driver refuses a codec's PTX for every target; [`Error::Backend`] if it fails otherwise, as for
+    /// [`Error::Capturing`] if something has to be compiled and the stream is being captured; [`Error::Unavailable`]
+    /// if the driver refuses a codec's PTX for every target; [`Error::Backend`] if it fails otherwise, as for
     /// want of memory. What was compiled before the error stays, and the next call tries again.
     pub fn warm_up(&self, codecs: &[CodecFamily]) -> Result<(), Error> {
         let limits = self.limits();

@@ -124,7 +124,7 @@ impl Cuda {
     ///
     /// # Errors
     /// Before anything is queued: [`Error::Length`] for memory that is too short or left out, [`Error::Memory`] for
-    /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] where
+    /// memory that is not the device's, is misaligned, or overlaps other memory of the call; [`Error::Capturing`] if
     /// kernels have yet to be compiled and the stream is being captured; [`Error::Unavailable`] if the driver
     /// refuses them, or where work was planned by the limits of a device that promises more; those of the work. Else
     /// [`Error::Backend`].

@@ -155,8 +155,8 @@ impl Modules {
     /// Loads what these kernels need and is not loaded yet.
     ///
     /// # Errors
-    /// [`Error::Capturing`] where something is to be loaded and the stream is being captured; [`Error::Unavailable`]
-    /// where the driver refuses every text of a family; [`Error::Backend`] if it fails otherwise. The next call
+    /// [`Error::Capturing`] if something is to be loaded and the stream is being captured; [`Error::Unavailable`]
+    /// if the driver refuses every text of a family; [`Error::Backend`] if it fails otherwise. The next call
     /// tries again.
     pub(super) fn ready(&self, kernels: impl IntoIterator<Item = Kernel>, stream: StreamId) -> Result<(), Error> {
         for place in kernels.into_iter().filter_map(|kernel| self.places.get(&kernel).copied()) {

@@ -56,8 +56,8 @@ use crate::recipe::Algorithm;
 ///   [`ExchangeError::BrokenOff`](crate::ExchangeError::BrokenOff). The way on is a new [`Compressor`], restored from a
 ///   saved state and made resident.
 /// * **Memory**: 8 bytes per element for error feedback, 8 for momentum, 16 for estimates, 4 for the gradient's copy
-///   where recipes differ between tensors, keep estimates, clip, transform by cosines, or have Nesterov's momentum, 4
-///   more if they transform, or 8 where some tensors alone are transformed, a quarter if they clip, and the
+///   if recipes differ between tensors, keep estimates, clip, transform by cosines, or have Nesterov's momentum, 4
+///   more if they transform, or 8 if some tensors alone are transformed, a quarter if they clip, and the
 ///   payloads. With CUDA, payloads and what else crosses the bus go through page-locked memory of the host, two to four
 ///   times as much as the largest copy: the first step makes it, and later ones use it again. How much faster that is
 ///   was not measured on a GPU.

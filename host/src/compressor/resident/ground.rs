@@ -62,7 +62,7 @@ impl<D: DeviceMemory> Resident<'_, D> {
     pub(super) fn form(&mut self, index: usize, part: &Part) -> Result<(), Error> {
         let Self { queue, state, gradient, elements, written, .. } = self;
         let elements = *elements;
-        // What is after becomes `factor` times itself, plus `gain` times what is before.
+        // `onto` becomes `factor` times itself, plus `gain` times `input`.
         let add = |input: &D::Slice, onto: &D::Slice, [factor, gain]: [f32; 2]| {
             part.ranges().filter(|range| !range.is_empty()).try_for_each(|range| {
                 let work = AddMomentum { range: range.start as u64..range.end as u64, elements, factor, gain };

@@ -13,7 +13,7 @@ const SHAPES: [[u64; 2]; 2] = [[128, 128], [64, 256]];
 /// The share of the time that a codec has to save.
 const MARGIN: f64 = 0.05;
 
-/// What all ranks choose over links of so many bytes per second, after which the choice is used.
+/// What all ranks choose over links of `bytes_per_second`; the choice is then used.
 fn chosen(ranks: u32, bytes_per_second: u64, recipe: &str) -> Choice {
     let link = Link::new(bytes_per_second, Duration::from_micros(100)).expect("a link");
     let all = on_ranks(Threads::throttled(ranks, link).expect("ranks"), |mut group| {

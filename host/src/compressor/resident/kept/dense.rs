@@ -60,7 +60,7 @@ impl<D: DeviceMemory> Dense<D> {
         queue.run(EncodeModel { plan, seed }, WithTable { table: queue.all(&self.table), buffers })
     }
 
-    /// Queues the decode of bodies, one after another.
+    /// Queues the decode of `payloads` contiguous bodies.
     pub(in crate::compressor::resident) fn queue_decode(
         &self,
         queue: &Queue<'_, D>,

@@ -128,7 +128,7 @@ impl Compressor {
     /// `estimate`, `persign`, a quantizer after `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
     /// `eden`, `drive`, `gtopk` or `twophase`.
     /// [`Error::Stream`] if the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
-    /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] where
+    /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] if
     /// ranks differ; [`Error::Collective`] if the group fails.
     pub fn queued(&self, cuda: &Cuda, group: &mut (impl Collective + ?Sized)) -> Result<QueuedCompressor, Error> {
         let ranks = group.ranks();
@@ -218,7 +218,7 @@ impl QueuedCompressor {
     /// Before anything is queued, and gradient and state are as they were: [`Error::Length`] for a gradient of another
     /// length, [`Error::Memory`] for memory that is not the device's, or is not aligned; [`ExchangeError::Group`] for
     /// another group; [`ExchangeError::BrokenOff`]; [`Error::Collective`] if the group has failed before, with
-    /// nothing queued that was not waited for. Behind any other error the step is broken off: [`Error::Collective`] or
+    /// nothing queued that was not waited for. After any other error the step is broken off: [`Error::Collective`] or
     /// [`Error::Backend`].
     ///
     /// # Safety

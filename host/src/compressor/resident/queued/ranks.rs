@@ -87,7 +87,7 @@ fn scaled(
     queue.run(scaling(count, factor), MomentumBuffers { gradient: *values, momentum: *to })
 }
 
-/// Makes `count` zeros as many sums times the weight.
+/// What turns `count` zeros into as many sums times the weight.
 pub(super) fn scaling(count: u64, weight: f32) -> AddMomentum {
     AddMomentum { range: 0..count, elements: count, factor: -0.0, gain: weight }
 }
