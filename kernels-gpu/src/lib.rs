@@ -1,7 +1,7 @@
 //! Gradwire's kernels: the arithmetic, and the GPU kernels that are built from it.
 //!
-//! On the host this crate is the arithmetic ([`arith`]), the table of codecs ([`codecs`]) and the parameters
-//! ([`params`]). Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves; the crate `gradwire-ptx` has the PTX
+//! On the host this crate is the arithmetic ([`arith`], on [`integer`]), the table of codecs ([`codecs`]) and the
+//! parameters ([`params`]). Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves; the crate `gradwire-ptx` has the PTX
 //! that they give.
 #![no_std]
 #![cfg_attr(
@@ -23,6 +23,7 @@ extern crate std;
 
 pub mod arith;
 pub mod codecs;
+pub mod integer;
 pub mod params;
 pub mod presets;
 

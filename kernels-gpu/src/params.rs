@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::arith::stream::{ROUNDS, Stream, round_keys};
-use crate::arith::tiles::place;
+use crate::integer::stream::{ROUNDS, Stream, round_keys};
+use crate::integer::tiles::place;
 
 /// `bucket_log2` of a tensor that is one bucket: every index shifted by it is 0.
 pub const WHOLE: u32 = 31;
@@ -470,13 +470,13 @@ pub struct SelectParams {
     pub zeroed: u32,
     /// Room for candidates of the first filter, in elements.
     pub capacity: u32,
-    /// Room for candidates of the second filter, in elements, behind that of the first.
+    /// Room for candidates of the second filter, in elements, after that of the first.
     pub capacity_again: u32,
     /// Tiles of all segments.
     pub all_tiles: u32,
     /// Where the words of the [`room`](mod@room) are.
     pub room: u32,
-    /// Where the sums of tiles' counts are: those of the sketch, and behind them those of kept elements.
+    /// Where the sums of tiles' counts are: those of the sketch, and after them those of kept elements.
     pub sums: u32,
     /// Where 4 words per tile are: the first candidate, the number of candidates, how many of them are in the band, and
     /// how many elements have the key just below. For a tile that was filtered again, the last word says whether
@@ -485,7 +485,7 @@ pub struct SelectParams {
     /// Where 2 words per tile are: how many elements have the cut's key or a larger one, and how many the key just
     /// below.
     pub counts: u32,
-    /// Where the candidates' values are, the second filter's behind the first's. Until then the sketch is in their
+    /// Where the candidates' values are, the second filter's after the first's. Until then the sketch is in their
     /// place.
     pub values: u32,
     /// Where the candidates' places in their tiles are.
@@ -663,7 +663,7 @@ pub mod tiles_flags {
     pub const INVERSE: u32 = 1;
 }
 
-/// Argument of the kernel that puts tiles of a matrix one behind the other.
+/// Argument of the kernel that concatenates tiles of a matrix.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct TilesParams {
@@ -677,7 +677,7 @@ pub struct TilesParams {
     pub side_log2: u32,
     /// Tiles beside each other.
     pub beside: u32,
-    /// What quotients by `beside` are products with ([`reciprocal`](crate::arith::tiles::reciprocal)).
+    /// What quotients by `beside` are products with ([`reciprocal`](crate::integer::tiles::reciprocal)).
     pub reciprocal: u32,
     /// Its logarithm.
     pub beside_log2: u32,
@@ -850,7 +850,7 @@ pub mod outcome {
 
 /// Argument of the PowerSGD kernels.
 ///
-/// The workspace is the table, and behind it the arrays that the fields point at. Every place in it is a number of
+/// The workspace is the table, and after it the arrays that the fields point at. Every place in it is a number of
 /// words. Factors are `f32`, column by column, each column padded with zeros.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]

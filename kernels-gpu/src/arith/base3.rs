@@ -76,7 +76,7 @@ pub const fn run(zeros: u32) -> u32 {
 }
 
 /// What becomes of the plain byte at `place`, where the run of zeros that it may be in begins at `begin`, and whether
-/// the byte behind it is another than zero, or there is none: the encoded byte, if one ends here.
+/// the byte after it is another than zero, or there is none: the encoded byte, if one ends here.
 #[inline(always)]
 pub const fn encoded(byte: u32, place: u32, begin: u32, last: bool) -> (u32, bool) {
     let before = (place - begin) % LONGEST;

@@ -8,7 +8,7 @@
 //! n is one of length n / 2, of sums, and one of the fourth kind, of differences; each of the fourth kind is n / 2
 //! rotations and two of the second kind. A line of 64 takes 249 multiplications and 456 additions.
 //!
-//! Square roots are left to one multiplication of an element by [`scale_of`] behind both directions, which back stands
+//! Square roots are left to one multiplication of an element by [`scale_of`] after both directions, which back stands
 //! before both. Each sum, difference and product is one rounded operation.
 
 use core::f32::consts::FRAC_1_SQRT_2;

@@ -178,7 +178,7 @@ const LEAST: u32 = 112 << 18;
 const CUT: u32 = 5;
 
 /// What makes a code of an element: the alignment in the upper 8 bits, and below it 2^18 sqrt(B) / |y|_2 in units of
-/// the alignment, as a number of 18 bits behind the point with an exponent of 6 bits.
+/// the alignment, as a number of 18 bits after the point with an exponent of 6 bits.
 #[inline(always)]
 fn measure(largest: u32, squares: u64, elements: u32) -> u32 {
     if largest >= INF_BITS {

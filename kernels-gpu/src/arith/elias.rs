@@ -1,7 +1,7 @@
 //! Elias gamma and delta codes of levels.
 //!
 //! Source: Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21(2), 1975,
-//! section 3 (the codes gamma and delta); behind a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which
+//! section 3 (the codes gamma and delta); after a quantizer, Alistarh et al., "QSGD", NIPS 2017, section 3.1, which
 //! takes the recursive code omega.
 //!
 //! A level `l` is sent as k = l + 1, of which gamma takes 2 q + 1 bits, q = floor(log2 k): `q` zeros and a one, the
@@ -54,7 +54,7 @@ pub const fn unary_bits(exponent: u32) -> u32 {
     exponent + 1
 }
 
-/// Bits behind the unary parts that a code takes: its rest, and its sign where the level is not zero.
+/// Bits after the unary parts that a code takes: its rest, and its sign where the level is not zero.
 #[inline(always)]
 pub const fn rest_bits(exponent: u32) -> u32 {
     if exponent == 0 { 0 } else { exponent + 1 }
@@ -107,14 +107,14 @@ pub const fn level_of(code: u32, bits: u32) -> u32 {
     code & largest(bits)
 }
 
-/// What is sent behind the unary parts for a QSGD code of this exponent: its rest, and above that its sign.
+/// What is sent after the unary parts for a QSGD code of this exponent: its rest, and above that its sign.
 #[inline(always)]
 pub const fn tail_of(code: u32, bits: u32, exponent: u32) -> u32 {
     let sign = code >> (bits - 1) & 1;
     if exponent == 0 { 0 } else { rest(level_of(code, bits), exponent) | sign << exponent }
 }
 
-/// The QSGD code of this exponent, where `tail` holds the bits behind the unary parts from the code's own on, and
+/// The QSGD code of this exponent, where `tail` holds the bits after the unary parts from the code's own on, and
 /// others above.
 ///
 /// A level above what `bits` hold becomes the largest one. A level of zero has no sign, and its code is zero.
@@ -148,10 +148,10 @@ pub const fn select(word: u32, rank: u32) -> u32 {
     if left == 0 && word >> at & 1 == 1 { at } else { 32 }
 }
 
-/// Words behind which a unit's bits cannot matter: no code of a unit is read from beyond.
+/// Words after which a unit's bits cannot matter: no code of a unit is read from beyond.
 const MOST_WORDS: u32 = 1024;
 
-/// How many zeros stand from bit `at` on before the first one. `word` gives a unit's words, and all ones behind them.
+/// How many zeros stand from bit `at` on before the first one. `word` gives a unit's words, and all ones after them.
 #[inline(always)]
 pub fn zeros(word: impl Fn(u32) -> u32, at: u32) -> u32 {
     let mut index = at / 32;
@@ -171,7 +171,7 @@ pub fn window(word: impl Fn(u32) -> u32, at: u32) -> u32 {
     if shift == 0 { low } else { low | word(index + 1) << (32 - shift) }
 }
 
-/// The bit behind the one that has `rank` ones below it, counted from word `first` on. `word` as for [`zeros`].
+/// The bit after the one that has `rank` ones below it, counted from word `first` on. `word` as for [`zeros`].
 #[inline(always)]
 pub fn behind(word: impl Fn(u32) -> u32, first: u32, rank: u32) -> u32 {
     let (mut index, mut left) = (first, rank);
@@ -184,7 +184,7 @@ pub fn behind(word: impl Fn(u32) -> u32, first: u32, rank: u32) -> u32 {
     32 * index + select(bits, left) + 1
 }
 
-/// The QSGD code of this exponent whose bits behind the unary parts begin at bit `at`. `word` as for [`zeros`].
+/// The QSGD code of this exponent whose bits after the unary parts begin at bit `at`. `word` as for [`zeros`].
 #[inline(always)]
 pub fn read(word: impl Fn(u32) -> u32, at: u32, exponent: u32, bits: u32) -> u32 {
     let tail = window(&word, at);

@@ -2,7 +2,7 @@
 
 use super::float::{INF_BITS, MAGNITUDE, accumulate, canonical};
 
-/// The momentum behind a step: gain * gradient + factor * momentum, each operation rounded. A momentum that is not
+/// The momentum after a step: gain * gradient + factor * momentum, each operation rounded. A momentum that is not
 /// finite counts as 0, or it would stay so for ever.
 #[inline(always)]
 pub fn momentum(before: f32, factor: f32, gradient: f32, gain: f32) -> f32 {

@@ -28,10 +28,10 @@ pub mod quantizer;
 pub mod rotation;
 pub mod round;
 pub mod sign;
-pub mod stream;
 pub mod ternary;
-pub mod tiles;
 pub mod topk;
 pub mod tree;
 pub mod uniform;
 pub mod vote;
+
+pub use crate::integer::{stream, tiles};

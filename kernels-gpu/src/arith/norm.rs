@@ -91,7 +91,7 @@ pub fn square(aligned: u32) -> u64 {
 #[inline(always)]
 pub fn isqrt(value: u64) -> u32 {
     #[cfg(target_arch = "nvptx64")]
-    return crate::device::isqrt(value);
+    return crate::integer::machine::isqrt(value);
     #[cfg(not(target_arch = "nvptx64"))]
     return value.isqrt() as u32;
 }

@@ -6,7 +6,7 @@
 //! of which the upper bits count.
 
 use super::philox::block;
-use super::stream::Stream;
+use crate::integer::stream::Stream;
 use crate::params::RandomParams;
 
 /// What the key of the permutation differs in from the run's: no other draw has this key.

@@ -3,7 +3,7 @@
 //! A draw is a function of (seed, step, tensor, element index) and of nothing else, so every backend, launch shape
 //! and thread count sees the same draws, and a receiver that knows the seed can replay them.
 
-pub use super::stream::{ROUNDS, Stream, round_keys};
+pub use crate::integer::stream::{ROUNDS, Stream, round_keys};
 
 const M0: u32 = 0xD251_1F53;
 const M1: u32 = 0xCD9E_8D57;
@@ -24,7 +24,7 @@ fn product(constant: u32, word: Word) -> [Word; 2] {
     [product >> 32, product]
 }
 #[cfg(target_arch = "nvptx64")]
-use crate::device::product;
+use crate::integer::machine::product;
 
 /// One Philox4x32 block: 128 random bits for a 128-bit counter under a 64-bit key.
 #[inline(always)]

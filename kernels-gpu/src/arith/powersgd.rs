@@ -54,7 +54,7 @@ pub fn term(sum: f32, left: f32, right: f32) -> f32 {
     sum + left * right
 }
 
-/// What of gradient + residual stays behind: the sum, or the residual where the sum is not finite, so that one NaN does
+/// The residual after gradient + residual: the sum, or the old residual if the sum is not finite, so that one NaN does
 /// not stay for ever.
 #[inline(always)]
 pub fn kept(sum: f32, residual: f32) -> f32 {

@@ -21,7 +21,7 @@ use super::onebit::{mean, quotient};
 /// The key of zero, from which on elements are not below zero.
 const ZERO: u32 = SIGN;
 
-/// The key of what is made up behind a bucket's last element: no element's is larger.
+/// The key of what is made up after a bucket's last element: no element's is larger.
 pub const PAD: u32 = u32::MAX;
 
 /// An integer that orders as the value with these bits does, the same for both zeros.
@@ -84,7 +84,7 @@ impl Cuts {
         Self { elements, quantiles, below, through, lower, middle: lower + zeros }
     }
 
-    /// The rank at which quantile `j` begins; that of the quantile behind the last is the number of elements.
+    /// The rank at which quantile `j` begins; that of the quantile after the last is the number of elements.
     #[inline(always)]
     pub fn rank(&self, j: u32) -> u32 {
         let (first, place, elements, quantiles) = if j >= self.middle {

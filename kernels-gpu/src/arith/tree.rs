@@ -1,6 +1,6 @@
 //! Dynamic tree quantization (Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section
 //! 2.2): a sign, and seven bits of which the zeros on top say the decade below the bucket's largest magnitude, and the
-//! bits behind the first one the place in it.
+//! bits after the first one the place in it.
 //!
 //! Levels are 0, 10^-6 and the ends of the equal parts of each decade above: 2 of the lowest, 64 of the highest, which
 //! ends in 1. So they rise with the code, and the largest magnitude is one of them. Between two levels the place is a

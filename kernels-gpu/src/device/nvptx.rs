@@ -20,7 +20,7 @@ pub(crate) use tile::{
     tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
 };
 
-use super::WARP;
+use super::sizes::WARP;
 
 #[allow(improper_ctypes, reason = "these are LLVM's, and no C compiler sees them")]
 unsafe extern "C" {
@@ -301,46 +301,6 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
     // SAFETY: an instruction on registers.
     unsafe { asm!("cvt.f32.f16 {}, {};", lateout(reg32) value, in(reg16) half, options(pure, nomem, nostack)) }
     value
-}
-
-/// The upper and the lower half of a product.
-///
-/// LLVM would carry a product of two `u64`, and whatever is made of its halves, in 64 bits, and Philox would take half
-/// as many instructions again.
-#[inline(always)]
-pub(crate) fn product(a: u32, b: u32) -> [u32; 2] {
-    let (high, low);
-    // SAFETY: instructions on registers.
-    unsafe {
-        asm!(
-            "mul.wide.u32 {product}, {a}, {b};",
-            "mov.b64 {{{low}, {high}}}, {product};",
-            a = in(reg32) a,
-            b = in(reg32) b,
-            low = lateout(reg32) low,
-            high = lateout(reg32) high,
-            product = out(reg64) _,
-            options(pure, nomem, nostack)
-        )
-    }
-    [high, low]
-}
-
-/// The largest integer whose square is at most `value`, for values below 2^62: `arith::norm::isqrt`.
-#[inline(always)]
-pub(crate) fn isqrt(value: u64) -> u32 {
-    let root: f64;
-    // SAFETY: an instruction on registers.
-    unsafe {
-        asm!("sqrt.rn.f64 {}, {};", lateout(reg64) root, in(reg64) value as f64, options(pure, nomem, nostack));
-    }
-    // The value and its root are each off by 2^-53 of themselves at most, which is far less than 1 of the root: its
-    // integer part is the one wanted, or one beside it.
-    // SAFETY: the root of a value below 2^62 is at most 2^31.
-    let root = u64::from(unsafe { root.to_int_unchecked::<u32>() });
-    let root = root - u64::from(root * root > value);
-    let next = root + 1;
-    (root + u64::from(next * next <= value)) as u32
 }
 
 /// `value << by`, and zero where nothing is left.

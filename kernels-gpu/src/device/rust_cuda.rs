@@ -21,7 +21,7 @@ pub(crate) use tile::{
     tile_load_word, tile_store_chunks, tile_store_halves, tile_store_words,
 };
 
-use super::WARP;
+use super::sizes::WARP;
 use crate::arith::float::f16_to_f32;
 
 // Elsewhere the names are never linked: nothing runs there.
@@ -218,26 +218,6 @@ pub(crate) fn fence() {
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     f16_to_f32(half)
-}
-
-/// The upper and the lower half of a product.
-#[cfg_attr(not(target_arch = "nvptx64"), allow(dead_code, reason = "the arithmetic of other machines has its own"))]
-#[inline(always)]
-pub(crate) fn product(a: u32, b: u32) -> [u32; 2] {
-    let product = u64::from(a) * u64::from(b);
-    [(product >> 32) as u32, product as u32]
-}
-
-/// The largest integer whose square is at most `value`, for values below 2^62: `arith::norm::isqrt`.
-#[cfg_attr(not(target_arch = "nvptx64"), allow(dead_code, reason = "the arithmetic of other machines has its own"))]
-#[inline(always)]
-pub(crate) fn isqrt(value: u64) -> u32 {
-    // The value and its root are each off by 2^-53 of themselves at most, which is far less than 1 of the root: its
-    // integer part is the one wanted, or one beside it.
-    let root = GpuFloat::sqrt(value as f64) as u64;
-    let root = root - u64::from(root * root > value);
-    let next = root + 1;
-    (root + u64::from(next * next <= value)) as u32
 }
 
 /// `value << by`, and zero where nothing is left.

@@ -110,7 +110,7 @@ unsafe fn units<Q: Measured>(p: &EncodeParams, b: &Buffers, place: Place, tile: 
     let full = place.is_full(p.n);
     for unit in 0..UNITS {
         let first = place.unit(unit);
-        // The same in all lanes, so that shuffles may stand behind it.
+        // The same in all lanes, so that shuffles may follow.
         if !full && first >= p.n {
             return;
         }

@@ -8,7 +8,7 @@ use crate::arith::pack::{LANES, SLOTS, cut, unit_bytes};
 /// Words of a lane that hold the widest code.
 pub(super) const WORDS: usize = 4;
 
-/// Where the pieces of 2 bits and of 1 bit of a unit start, in bytes: behind those before them.
+/// Where the pieces of 2 bits and of 1 bit of a unit start, in bytes: after those before them.
 #[inline(always)]
 fn behind(done: u32) -> usize {
     unit_bytes(done)

@@ -45,7 +45,7 @@ pub(super) unsafe fn combine<Q: Measured>(p: &EncodeParams, b: &Buffers) {
 #[inline(always)]
 pub(super) unsafe fn combine_tensor<Q: Measured>(p: &EncodeParams, b: &Buffers) {
     let at = p.base + (p.partials + device::block()) * whole::WORDS;
-    // SAFETY: the kernel's contract has a tensor in the table for each block, and what it says behind the status, whose
+    // SAFETY: the kernel's contract has a tensor in the table for each block, and what it says after the status, whose
     // partial statistics begin at multiples of 16 bytes.
     unsafe {
         let word = |index: u32| *b.workspace.add((at + index) as usize);
@@ -64,7 +64,7 @@ pub(super) unsafe fn combine_tensor<Q: Measured>(p: &EncodeParams, b: &Buffers) 
 #[inline(always)]
 pub(super) unsafe fn partial_of_item<Q: Measured>(p: &EncodeParams, b: &Buffers) -> *mut Q::Partial {
     let index = p.partials + device::block();
-    // SAFETY: behind the status is room for the partial statistic of every item.
+    // SAFETY: after the status is room for the partial statistic of every item.
     unsafe { b.status.add(whole::PARTIALS as usize).cast::<Q::Partial>().add(index as usize) }
 }
 
@@ -75,7 +75,7 @@ pub(super) unsafe fn partial_of_item<Q: Measured>(p: &EncodeParams, b: &Buffers)
 #[inline(always)]
 pub(super) unsafe fn statistic_of_item(p: &EncodeParams, b: &Buffers) -> *mut u32 {
     let at = item::HEADER + (p.partials + device::block()) * item::WORDS;
-    // SAFETY: the table has an item for each block, which says where behind the status the statistic is.
+    // SAFETY: the table has an item for each block, which says where after the status the statistic is.
     unsafe { b.status.add(*b.workspace.add((at + item::STATISTIC) as usize) as usize) }
 }
 

@@ -18,14 +18,14 @@ const LONG: u32 = 1 << MOST_LOG2;
 /// Words from an element of a long column to the next one.
 const DOWN: u32 = LONG + 1;
 
-/// Where an element lies in the stage: a word is left out behind each 64, so that lanes with a row each do not wait for
+/// Where an element lies in the stage: a word is left out after each 64, so that lanes with a row each do not wait for
 /// one bank.
 #[inline(always)]
 fn padded(at: u32) -> u32 {
     at + (at >> MOST_LOG2)
 }
 
-/// Transforms a line of 2^`log2` elements of the stage, the first at `at` and the others `stride` behind one another.
+/// Transforms a line of 2^`log2` elements of the stage, the first at `at` and the others `stride` apart.
 ///
 /// # Safety
 /// The line lies in the stage, and between two barriers is this thread's alone.
@@ -61,7 +61,7 @@ unsafe fn line(log2: u32, at: u32, stride: u32, is_inverse: bool) {
     }
 }
 
-/// A thread's quarter of a long line of the stage: of its elements, `STRIDE` words behind one another.
+/// A thread's quarter of a long line of the stage: of its elements, `STRIDE` words apart.
 struct Quarter<const STRIDE: u32> {
     /// Where the line begins.
     at: u32,
@@ -101,7 +101,7 @@ impl<const STRIDE: u32> Quarter<STRIDE> {
         unsafe { device::stage_store(self.at + element as u32 * STRIDE, value) };
     }
 
-    /// Two levels on the way down. Behind them the line is its four quarters, one behind the other; back, the first two
+    /// Two levels on the way down. After them the line is its four quarters, one after another; back, the first two
     /// are still among one another, and the others lie in the odd elements, from both ends.
     #[inline(always)]
     unsafe fn split(&self, is_inverse: bool) {
@@ -243,7 +243,7 @@ impl<const STRIDE: u32> Quarter<STRIDE> {
 /// Transforms the first `lines` rows of 64 elements of the stage, or columns, four threads each.
 ///
 /// # Safety
-/// All threads are here, behind a barrier, and another one follows.
+/// All threads are here, after a barrier, and another one follows.
 #[inline(always)]
 unsafe fn long_lines(lines: u32, of_rows: bool, is_inverse: bool) {
     let (number, quarter) = (device::thread() % LONG, device::thread() / LONG);
@@ -322,7 +322,7 @@ kernel! {
     /// steps of their own, between barriers.
     ///
     /// # Shared memory
-    /// 16 KiB of the stage, and a word behind each 64.
+    /// 16 KiB of the stage, and a word after each 64.
     ///
     /// # Launch contract
     /// Blocks of 256 threads, `ceil(p.n / 4096)` of them.

@@ -84,7 +84,7 @@ pub(super) unsafe fn decode_item<Q: Quantizer, const NARROW: u32>(p: DecodeParam
 unsafe fn decode_span<Q: Quantizer, const NARROW: u32>(p: DecodeParams, b: Buffers, span: u32) {
     let (lane, warp) = (device::thread() % device::WARP, device::thread() / device::WARP);
     let place = Place { lane, first: span * DECODE_SPAN + warp * UNIT as u32 };
-    // The same in all lanes, so that shuffles may stand behind it; no barrier does.
+    // The same in all lanes, so that shuffles may follow; no barrier does.
     if place.first >= p.n {
         return;
     }
@@ -210,7 +210,7 @@ unsafe fn narrow_sum<Q: Quantizer, const BITS: u32>(
     let load = |batch: u32| {
         let mut raw = [0; NARROW_BATCH as usize];
         for k in 0..NARROW_BATCH {
-            // Behind the last payload, that one stands in.
+            // After the last payload, that one stands in.
             let payload = k.min(p.payloads - 1 - batch);
             // SAFETY: the kernel's contract covers the codes.
             raw[k as usize] = unsafe { narrow_codes::<BITS>(p, b, place, batch, payload) };
@@ -252,7 +252,7 @@ unsafe fn narrow_sum<Q: Quantizer, const BITS: u32>(
     *values = values.map(of_sum);
 }
 
-/// This lane's codes of a unit, beside each other, of the payload that lies `k` behind the `batch`-th.
+/// This lane's codes of a unit, beside each other, of the payload that lies `k` after the `batch`-th.
 ///
 /// # Safety
 /// As [`narrow`]; there is such a payload.
@@ -267,7 +267,7 @@ unsafe fn narrow_codes<const BITS: u32>(p: &DecodeParams, b: &Buffers, place: Pl
 }
 
 /// The value of one code of one payload: lane `i` has the code `i % (1 << BITS)` of the payload that is `i >> BITS`
-/// behind the `batch`-th. Behind the last one, that one stands in.
+/// after the `batch`-th. After the last one, that one stands in.
 ///
 /// # Safety
 /// As [`narrow`].
@@ -328,7 +328,7 @@ unsafe fn ahead<Q: Quantizer>(p: &DecodeParams, b: &Buffers, place: Place, value
         // SAFETY: as above.
         let decoder = unsafe { decoders::<Q>(p, b, place, batch) };
         for k in 0..BATCH {
-            // The same in all lanes, so that shuffles may stand behind it.
+            // The same in all lanes, so that shuffles may follow.
             if batch + k < p.payloads {
                 let codes = codes::unpack(&raw[k as usize], p.bits);
                 // SAFETY: all lanes are here.

@@ -55,7 +55,7 @@ macro_rules! entries {
             /// Static: a statistic per warp, at most 256 bytes.
             ///
             /// # Launch contract
-            /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31. What is behind the last element is not
+            /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31. Memory after the last element is not
             /// read.
             ///
             /// # Traffic
@@ -166,7 +166,7 @@ macro_rules! entries {
             ///
             /// # Launch contract
             /// Blocks of 256 threads, `ceil(n / 8192)` of them, 1 <= n <= 2^31; the first element starts a unit and a
-            /// bucket. What is behind the last element is not read.
+            /// bucket. Memory after the last element is not read.
             ///
             /// # Traffic
             /// f32: 4 bytes per element in, `bits / 8` out, and the scalars: the least there is. Half types 2 in. With
@@ -180,7 +180,7 @@ macro_rules! entries {
             ///
             /// # Edge cases
             /// A bucket with a NaN or an infinity has the one NaN as every scalar and codes of zero, and its residual
-            /// stays as it was. Codes behind the last element are zero. The formula's file has the others.
+            /// stays as it was. Codes after the last element are zero. The formula's file has the others.
             ///
             /// # Safety
             /// The buffers are as above and stay so until the kernel is done, the launch is as above; `bits`, `levels`
@@ -423,9 +423,9 @@ macro_rules! entries {
             /// # Arguments
             /// * `p`: `partials` is the first tensor, `base` the word of the table at which tensors begin; `levels`,
             ///   `fraction` and `flags` are read.
-            /// * `workspace`: the table, which has the tensors of [`whole`](crate::params::whole) behind its items.
+            /// * `workspace`: the table, which has the tensors of [`whole`](crate::params::whole) after its items.
             ///   Read.
-            /// * `status`: as `stats_segments` left it, and two words per tensor behind it. The statistics are read,
+            /// * `status`: as `stats_segments` left it, and two words per tensor after it. The statistics are read,
             ///   those words written.
             /// * `scalars`: one or two f32 per tensor. Written.
             /// * `input`, `residual`, `codes`: not used.

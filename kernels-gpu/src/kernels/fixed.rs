@@ -87,7 +87,7 @@ fn unpack(packed: &[u32; PAIRS]) -> Tile {
     tile
 }
 
-/// The warp's values, as f32; with `PACKS`, as they are stored. Behind the last element lie zeros, or copies of it.
+/// The warp's values, as f32; with `PACKS`, as they are stored. After the last element lie zeros, or copies of it.
 ///
 /// # Safety
 /// `input` holds `p.n` elements, at least one, each aligned to its type's size. All lanes of the warp arrive together.
@@ -158,7 +158,7 @@ unsafe fn units<Q: Measured, const BITS: u32>(
     let full = place.is_full(p.n);
     for unit in 0..UNITS {
         let first = place.unit(unit);
-        // The same in all lanes, so that shuffles may stand behind it.
+        // The same in all lanes, so that shuffles may follow.
         if !full && first >= p.n {
             return;
         }

@@ -64,7 +64,7 @@ unsafe fn get_key(index: u32) -> u32 {
     unsafe { get_word(index % KEYS as u32 * THREADS + index / KEYS as u32) }
 }
 
-/// Writes an edge: half of those that a part may have lie behind its keys, and half in the bins.
+/// Writes an edge: half of those that a part may have lie after its keys, and half in the bins.
 ///
 /// # Safety
 /// `index` is below [`PART`], and no other thread touches the edge between two barriers.
@@ -296,7 +296,7 @@ unsafe fn encode_part(p: &EncodeParams, b: &Buffers, part: u32) {
             let edges = (first - part) >> p.bucket_log2 << p.bits;
             // SAFETY: the unit has an element, so its bucket's scalars are in the buffer.
             let means = unsafe { b.scalars.add((first >> p.bucket_log2 << p.bits) as usize) };
-            // SAFETY: as above; what the block wrote lies behind a barrier.
+            // SAFETY: as above; what the block wrote lies after a barrier.
             let poisoned = unsafe { *means } & MAGNITUDE >= INF_BITS;
             let mut unit_codes = [0; SLOTS];
             for slot in 0..SLOTS {

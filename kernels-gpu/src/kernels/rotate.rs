@@ -75,7 +75,7 @@ kernel! {
                 values[slot] = other + flip(values[slot], lane >> level);
             }
         }
-        // Between rows of the warp. Rows behind the end are garbage that no row in front of it meets.
+        // Between rows of the warp. Rows past the end are garbage that no row in front of it meets.
         for level in 0..OWN_LEVELS {
             if ROW_LOG2 + level < p.block_log2 {
                 let distance = 1 << level;

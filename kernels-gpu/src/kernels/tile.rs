@@ -68,7 +68,7 @@ impl Place {
     }
 
     /// What is left of the launch from this lane's first element of a unit on, if no more than the unit; a slot whose
-    /// elements lie `32 * slot` behind it is there if that is less.
+    /// elements lie `32 * slot` after it is there if that is less.
     #[inline(always)]
     pub(super) fn left(&self, unit: usize, n: u32) -> i32 {
         n.saturating_sub(self.unit(unit)).min(UNIT as u32) as i32 - self.lane as i32
@@ -122,7 +122,7 @@ pub(super) unsafe fn of_item(p: &EncodeParams, b: &Buffers) -> (EncodeParams, Bu
 
 /// The warp's values: gradient, or gradient + residual, as f32.
 ///
-/// Behind the last element of the launch lie zeros, or, with `PAD_WITH_LAST` and in the warp that has it, copies of the
+/// After the last element of the launch lie zeros, or, with `PAD_WITH_LAST` and in the warp that has it, copies of the
 /// last element: values that lie in the last bucket's range.
 ///
 /// # Safety
@@ -159,7 +159,7 @@ pub(super) unsafe fn load<const PAD_WITH_LAST: bool>(p: &EncodeParams, b: &Buffe
     tile
 }
 
-/// The values at `index(start, k)`, where `start` is this lane's first element and `k` what another lies behind it.
+/// The values at `index(start, k)`, where `start` is this lane's first element and `k` what another lies after it.
 ///
 /// # Safety
 /// As [`load`], and every index is below `p.n`.

@@ -1,4 +1,4 @@
-//! Tiles of a matrix, put one behind the other, and back.
+//! Tiles of a matrix, concatenated, and back.
 
 use crate::device;
 use crate::params::{DECODE_SPAN, THREADS, TilesParams};
@@ -7,10 +7,10 @@ use crate::params::{DECODE_SPAN, THREADS, TilesParams};
 const SLOTS: usize = (DECODE_SPAN / THREADS) as usize;
 
 kernel! {
-    /// Puts the elements of tiles one behind the other, or puts them back.
+    /// Concatenates the elements of tiles, or puts them back.
     ///
     /// # What
-    /// `output[p.ordered + i] = input[p.place(i)]` for `i < p.n` (`arith/tiles.rs`); back, `output[p.place(i)] =
+    /// `output[p.ordered + i] = input[p.place(i)]` for `i < p.n` (`integer/tiles.rs`); back, `output[p.place(i)] =
     /// input[p.ordered + i]`. Bits are kept.
     ///
     /// # Arguments

@@ -15,7 +15,7 @@ kernel! {
     /// (`arith/vote.rs`).
     ///
     /// # Arguments
-    /// * `p`; `input`: the codes of `p.payloads` payloads one behind the other, `p.words` words each. Read. `output`:
+    /// * `p`; `input`: the codes of `p.payloads` payloads one after another, `p.words` words each. Read. `output`:
     ///   `p.n` f32. Written.
     ///
     /// # Thread mapping

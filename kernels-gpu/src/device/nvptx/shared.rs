@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-use super::super::{BINS, SHARED_WORDS, STAGE};
+use crate::device::sizes::{BINS, SHARED_WORDS, STAGE};
 
 // Rust has no shared address space, so the block's array is declared in PTX and reached by its name. PTX wants a name
 // declared before it is used, and LLVM writes this text in front of every kernel.
@@ -78,7 +78,7 @@ pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Writes two words of the block's shared memory, from `2 index` words behind word `FIRST` on.
+/// Writes two words of the block's shared memory, from `2 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_store`], for both; `FIRST` is even.
@@ -97,7 +97,7 @@ pub(crate) unsafe fn shared_store_pair<const FIRST: u32>(index: u32, words: [u32
     }
 }
 
-/// Reads two words of the block's shared memory, from `2 index` words behind word `FIRST` on.
+/// Reads two words of the block's shared memory, from `2 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_load`], for both; `FIRST` is even.
@@ -118,7 +118,7 @@ pub(crate) unsafe fn shared_load_pair<const FIRST: u32>(index: u32) -> [u32; 2] 
     [a, b]
 }
 
-/// Writes four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+/// Writes four words of the block's shared memory, from `4 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_store`], for all four; `FIRST` is a multiple of 4.
@@ -139,7 +139,7 @@ pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, words: [u32;
     }
 }
 
-/// Reads four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+/// Reads four words of the block's shared memory, from `4 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_load`], for all four; `FIRST` is a multiple of 4.

@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-use super::super::{LISTED, OWN_WORDS, TILE_BYTES, TILE_WARPS};
+use crate::device::sizes::{LISTED, OWN_WORDS, TILE_BYTES, TILE_WARPS};
 
 // Aligned, so that four words can be read at once.
 global_asm!(".shared .align 16 .b8 gradwire_tile[{bytes}];", bytes = const TILE_BYTES);
@@ -187,7 +187,7 @@ pub(crate) unsafe fn list_load(at: u32) -> u32 {
     value
 }
 
-/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit,
+/// `before`, and after it a bit a word, the first one highest: whether twice the word, without its highest bit,
 /// carries when `less` is added.
 #[inline(always)]
 pub(crate) fn carries(before: u32, words: [u32; OWN_WORDS], less: u32) -> u32 {

@@ -25,7 +25,7 @@ fn stage() -> *mut f64 {
 /// Writes a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`super::super::SHARED_WORDS`], and no other thread touches the word between two barriers.
+/// `index` is below [`super::super::sizes::SHARED_WORDS`], and no other thread touches the word between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_store(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -35,7 +35,7 @@ pub(crate) unsafe fn shared_store(index: u32, value: u32) {
 /// Reads a word of the block's shared memory.
 ///
 /// # Safety
-/// `index` is below [`super::super::SHARED_WORDS`], and no thread writes the word between the same two barriers.
+/// `index` is below [`super::super::sizes::SHARED_WORDS`], and no thread writes the word between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn shared_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn shared_load_four<const INDEX: u32>() -> [u32; 4] {
     [0, 1, 2, 3].map(|word| unsafe { shared_load(INDEX + word) })
 }
 
-/// Writes two words of the block's shared memory, from `2 index` words behind word `FIRST` on.
+/// Writes two words of the block's shared memory, from `2 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_store`], for both.
@@ -76,7 +76,7 @@ pub(crate) unsafe fn shared_store_pair<const FIRST: u32>(index: u32, of: [u32; 2
     }
 }
 
-/// Reads two words of the block's shared memory, from `2 index` words behind word `FIRST` on.
+/// Reads two words of the block's shared memory, from `2 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_load`], for both.
@@ -86,7 +86,7 @@ pub(crate) unsafe fn shared_load_pair<const FIRST: u32>(index: u32) -> [u32; 2] 
     [0, 1].map(|word| unsafe { shared_load(FIRST + 2 * index + word) })
 }
 
-/// Writes four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+/// Writes four words of the block's shared memory, from `4 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_store`], for all four.
@@ -98,7 +98,7 @@ pub(crate) unsafe fn shared_store_row<const FIRST: u32>(index: u32, of: [u32; 4]
     }
 }
 
-/// Reads four words of the block's shared memory, from `4 index` words behind word `FIRST` on.
+/// Reads four words of the block's shared memory, from `4 index` words after word `FIRST` on.
 ///
 /// # Safety
 /// As [`shared_load`], for all four.
@@ -111,7 +111,7 @@ pub(crate) unsafe fn shared_load_row<const FIRST: u32>(index: u32) -> [u32; 4] {
 /// Writes one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`super::super::BINS`], and no other thread touches the bin between two barriers.
+/// `index` is below [`super::super::sizes::BINS`], and no other thread touches the bin between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn bin_store(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn bin_store(index: u32, value: u32) {
 /// Reads one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`super::super::BINS`], and no thread writes the bin between the same two barriers.
+/// `index` is below [`super::super::sizes::BINS`], and no thread writes the bin between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn bin_load(index: u32) -> u32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -131,7 +131,7 @@ pub(crate) unsafe fn bin_load(index: u32) -> u32 {
 /// Adds to one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`super::super::BINS`], and between two barriers the bin is only added to.
+/// `index` is below [`super::super::sizes::BINS`], and between two barriers the bin is only added to.
 #[inline(always)]
 pub(crate) unsafe fn bin_add(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
@@ -141,7 +141,7 @@ pub(crate) unsafe fn bin_add(index: u32, value: u32) {
 /// Sets bits of one of the block's bins.
 ///
 /// # Safety
-/// `index` is below [`super::super::BINS`], and between two barriers bits of the bin are only set.
+/// `index` is below [`super::super::sizes::BINS`], and between two barriers bits of the bin are only set.
 #[inline(always)]
 pub(crate) unsafe fn bin_or(index: u32, value: u32) {
     // SAFETY: the caller keeps the index in the array; only atomic operations touch the bin meanwhile.
@@ -151,7 +151,7 @@ pub(crate) unsafe fn bin_or(index: u32, value: u32) {
 /// Writes a word of the block's stage.
 ///
 /// # Safety
-/// `index` is below [`super::super::STAGE`], and no other thread touches the word between two barriers.
+/// `index` is below [`super::super::sizes::STAGE`], and no other thread touches the word between two barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_store(index: u32, value: f32) {
     // SAFETY: the caller keeps the index in the array and to itself.
@@ -161,7 +161,7 @@ pub(crate) unsafe fn stage_store(index: u32, value: f32) {
 /// Reads a word of the block's stage.
 ///
 /// # Safety
-/// `index` is below [`super::super::STAGE`], and no thread writes the word between the same two barriers.
+/// `index` is below [`super::super::sizes::STAGE`], and no thread writes the word between the same two barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load(index: u32) -> f32 {
     // SAFETY: the caller keeps the index in the array. Volatile, so that it stays between its barriers.
@@ -171,7 +171,7 @@ pub(crate) unsafe fn stage_load(index: u32) -> f32 {
 /// Reads four words of the block's stage.
 ///
 /// # Safety
-/// `index` is a multiple of 4 below [`super::super::STAGE`], and no thread writes the words between the same two
+/// `index` is a multiple of 4 below [`super::super::sizes::STAGE`], and no thread writes the words between the same two
 /// barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
@@ -182,7 +182,7 @@ pub(crate) unsafe fn stage_load_four(index: u32) -> [f32; 4] {
 /// Reads two words of the block's stage.
 ///
 /// # Safety
-/// `index` is an even number below [`super::super::STAGE`], and no thread writes the words between the same two
+/// `index` is an even number below [`super::super::sizes::STAGE`], and no thread writes the words between the same two
 /// barriers.
 #[inline(always)]
 pub(crate) unsafe fn stage_load_pair(index: u32) -> [f32; 2] {
@@ -205,7 +205,7 @@ pub(crate) unsafe fn stage_store_four(index: u32, of: [f32; 4]) {
 /// Adds 1 to a word of the block's stage, an integer.
 ///
 /// # Safety
-/// `index` is below [`super::super::STAGE`], and between two barriers the word is only added to.
+/// `index` is below [`super::super::sizes::STAGE`], and between two barriers the word is only added to.
 #[inline(always)]
 pub(crate) unsafe fn stage_count(index: u32) {
     // SAFETY: the caller keeps the index in the array; only atomic operations touch the word meanwhile.

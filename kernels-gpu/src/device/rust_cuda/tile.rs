@@ -2,7 +2,7 @@
 
 use cuda_std::shared_array;
 
-use super::super::{OWN_WORDS, PADDED};
+use crate::device::sizes::{OWN_WORDS, PADDED};
 
 /// The block's tile.
 #[inline(always)]
@@ -118,7 +118,7 @@ pub(crate) unsafe fn list_load(at: u32) -> u32 {
     u32::from(unsafe { list().add(at as usize / 2).read_volatile() })
 }
 
-/// `before`, and behind it a bit a word, the first one highest: whether twice the word, without its highest bit,
+/// `before`, and after it a bit a word, the first one highest: whether twice the word, without its highest bit,
 /// carries when `less` is added.
 #[inline(always)]
 pub(crate) fn carries(before: u32, words: [u32; OWN_WORDS], less: u32) -> u32 {

@@ -124,7 +124,7 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Codes behind the last unit of fixed width count as zeros. Bytes of the table's last word that no unit has are
+    /// Codes after the last unit of fixed width count as zeros. Bytes of the table's last word that no unit has are
     /// zero.
     ///
     /// # Safety
@@ -151,7 +151,7 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.fixed` units of 256 codes of 2 bits. Read.
-    /// * `values`: the table, `p.table` words, read; and behind it the words that it names, written.
+    /// * `values`: the table, `p.table` words, read; and after it the words that it names, written.
     /// * `workspace`: where the words of each 256 units begin. Read.
     /// * `status`: not used.
     ///
@@ -162,7 +162,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `base3_measure` and `entropy_offsets` over the same
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `base3_measure` and `entropy_offsets` over the same
     /// codes.
     ///
     /// # Traffic
@@ -206,7 +206,7 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.fixed` units of 256 codes of 2 bits. Written.
-    /// * `values`: the table, `p.table` words, and behind it the words that it names. Read.
+    /// * `values`: the table, `p.table` words, and after it the words that it names. Read.
     /// * `workspace`: where the words of each 256 units begin. Read.
     /// * `status`: not used.
     ///
@@ -219,7 +219,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `entropy_sums` of the same table and
     /// `entropy_offsets`.
     ///
     /// # Traffic
@@ -230,7 +230,7 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Bytes behind a unit's words are zeros. Plain bytes behind the unit's 256th, and words behind its 64th, are not
+    /// Bytes after a unit's words are zeros. Plain bytes after the unit's 256th, and words after its 64th, are not
     /// looked at.
     ///
     /// # Safety

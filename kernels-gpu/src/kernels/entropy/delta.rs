@@ -70,7 +70,7 @@ kernel! {
     ///
     /// # What
     /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane,
-    /// behind them their middles, and behind those their rests and signs.
+    /// after them their middles, and after those their rests and signs.
     ///
     /// # Arguments
     /// As those of `elias_write`.
@@ -82,7 +82,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_delta_measure` of the same codes and
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `elias_delta_measure` of the same codes and
     /// `entropy_offsets`.
     ///
     /// # Traffic
@@ -155,7 +155,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `entropy_sums` of the same table and
     /// `entropy_offsets`.
     ///
     /// # Traffic
@@ -166,7 +166,7 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Bits behind a unit's words read as ones. A class above 4 counts as 4. A level above what the width holds is the
+    /// Bits after a unit's words read as ones. A class above 4 counts as 4. A level above what the width holds is the
     /// largest one that it holds.
     ///
     /// # Safety

@@ -111,7 +111,7 @@ unsafe fn before_in_block(value: u32, place: Place) -> (u32, u32) {
     (before.wrapping_add(own), all)
 }
 
-/// Words of this thread's unit, as the table has them; none behind the last unit.
+/// Words of this thread's unit, as the table has them; none after the last unit.
 ///
 /// # Safety
 /// The values hold the table.
@@ -162,7 +162,7 @@ unsafe fn unit_at(p: &EntropyParams, b: &Buffers, unit: u32) -> *mut u8 {
     unsafe { b.codes.add(unit as usize * unit_bytes(p.bits)) }
 }
 
-/// Bits of a lane's unary parts, and of what is behind them.
+/// Bits of a lane's unary parts, and of what is after them.
 #[inline(always)]
 fn lengths(exponents: &[u32; SLOTS]) -> (u32, u32) {
     let (mut unary, mut rests) = (0, 0);

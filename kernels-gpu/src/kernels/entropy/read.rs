@@ -15,7 +15,7 @@ kernel! {
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.units` units of codes of `p.bits` bits. Written.
-    /// * `values`: the table, `p.table` words, and behind it the words that it names. Read.
+    /// * `values`: the table, `p.table` words, and after it the words that it names. Read.
     /// * `workspace`: where the words of each 256 units begin. Read.
     /// * `status`: not used.
     ///
@@ -28,7 +28,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `entropy_sums` of the same table and
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `entropy_sums` of the same table and
     /// `entropy_offsets`.
     ///
     /// # Traffic
@@ -39,7 +39,7 @@ kernel! {
     /// Backend to backend: integers only.
     ///
     /// # Edge cases
-    /// Bits behind a unit's words read as ones. A level above what the width holds is the largest one that it holds.
+    /// Bits after a unit's words read as ones. A level above what the width holds is the largest one that it holds.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.
@@ -130,7 +130,7 @@ unsafe fn read_lane<const DELTA: bool>(p: &EntropyParams, place: Place, words: u
 }
 
 /// Makes exponents of the classes of this lane's codes, whose unary parts end at bit `at`. In the last lane, that bit
-/// becomes the one behind all middles.
+/// becomes the one after all middles.
 ///
 /// # Safety
 /// All lanes of the warp arrive together.

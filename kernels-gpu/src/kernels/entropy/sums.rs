@@ -31,7 +31,7 @@ kernel! {
     /// Backend to backend: sums of integers.
     ///
     /// # Edge cases
-    /// What the table's last word holds behind the last unit is not looked at.
+    /// Bits of the table's last word after the last unit are not read.
     ///
     /// # Safety
     /// The buffers are as above and stay so until the kernel is done, the launch is as above.

@@ -10,11 +10,11 @@ kernel! {
     ///
     /// # What
     /// The words of each unit, where those of the units before it end: the unary parts of its codes, lane after lane,
-    /// and behind them their rests and signs.
+    /// and after them their rests and signs.
     ///
     /// # Arguments
     /// * `p`; `codes`: `p.units` units of codes of `p.bits` bits. Read.
-    /// * `values`: the table, `p.table` words, read; and behind it the words that it names, written.
+    /// * `values`: the table, `p.table` words, read; and after it the words that it names, written.
     /// * `workspace`: where the words of each 256 units begin. Read.
     /// * `status`: not used.
     ///
@@ -25,7 +25,7 @@ kernel! {
     /// The bins, 256 words for each warp, and 8 words.
     ///
     /// # Launch contract
-    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, behind `elias_measure` of the same codes and
+    /// Blocks of 256 threads, `ceil(p.units / 256)` of them, after `elias_measure` of the same codes and
     /// `entropy_offsets`.
     ///
     /// # Traffic

@@ -1,12 +1,13 @@
 //! The sum of several payloads.
 
-use super::{BATCH, BITS, Decoders, PARTS, Place, behind, of_sum, unit_codes, wire};
+use super::unit::{BATCH, Decoders, PARTS, Place, behind, unit_codes, wire};
 use crate::arith::pack::{SLOTS, UNIT};
 use crate::arith::quantizer::{Quantizer, Words};
 use crate::device;
-use crate::kernels::decode::Buffers;
+use crate::kernels::decode::{Buffers, of_sum};
 use crate::kernels::tile::UNITS;
 use crate::params::DecodeParams;
+use crate::presets::decode::BITS;
 
 /// What a warp that sums works on at a time: a unit, of the payloads from `batch` on.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl Turn {
         Decoders { own, plain: plain && p.weight().is_finite() }
     }
 
-    /// Loads this lane's codes of four payloads. Behind the last, that one's stand in.
+    /// Loads this lane's codes of four payloads. After the last, that one's stand in.
     ///
     /// # Safety
     /// As the kernels ask; there is such a turn.

@@ -41,7 +41,7 @@ pub(super) struct Group {
     pub(super) rows: u32,
     /// Elements from one to the next.
     pub(super) stride: u32,
-    /// By how many columns the rows begin behind a sector.
+    /// By how many columns the rows begin after the start of a sector.
     turned: u32,
 }
 

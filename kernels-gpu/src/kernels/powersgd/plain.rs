@@ -13,8 +13,8 @@ kernel! {
     /// Forms, sends or takes the elements of tensors that are not compressed.
     ///
     /// # What
-    /// With `FORM`, gradient + residual, which waits in the workspace; the residual becomes what stays behind where
-    /// that is not finite. With `SCAN` besides, nothing but the complement of the first such element, in the status.
+    /// With `FORM`, gradient + residual, which waits in the workspace; the residual becomes the sum, or stays as it
+    /// was if that is not finite. With `SCAN` besides, nothing but the complement of the first such element, in the status.
     /// With `SEND`, what waits is written as it is sent. With `COMMIT`, the means are written to the output, and the
     /// residual becomes zero, but where a mean is not finite: then the tensor is poisoned, and unless it was a short
     /// while ago, or there is no feedback, the residual stays. As `low_rank/plain.rs` of the host crate, bit for bit.
@@ -100,7 +100,7 @@ unsafe fn send(p: &LowRankParams, b: &Buffers, (first, count, place): (u32, u32,
     if p.has(low_rank_flags::SEND) {
         for j in 0..EACH {
             if own(j) < count {
-                // SAFETY: the last factor has them behind it.
+                // SAFETY: the last factor has them after it.
                 unsafe { *b.values.add((to + own(j)) as usize) = totals[j] };
             }
         }
@@ -122,7 +122,7 @@ unsafe fn scan(p: &LowRankParams, b: &Buffers, (first, count): (u32, u32)) {
     }
 }
 
-/// Gradient + residual of a thread's elements. With `write` the residual becomes what stays behind.
+/// Gradient + residual of a thread's elements. With `write` the residual becomes the sum, unless that is not finite.
 ///
 /// # Safety
 /// As [`send`].
@@ -179,7 +179,7 @@ unsafe fn take(p: &LowRankParams, b: &Buffers, matrix: &Matrix, (first, count, p
     let mut means = [0.0f32; EACH];
     for j in 0..EACH {
         if own(j) < count {
-            // SAFETY: the last factor has them behind it.
+            // SAFETY: the last factor has them after it.
             means[j] = unsafe { *b.values.add((p.plain_sent + place + own(j)) as usize) };
         }
     }

@@ -4,7 +4,7 @@ use super::{Buffers, Extent, SLOTS, Sent, WARP_TILE, WARPS, load};
 use crate::device::{self, WARP};
 use crate::params::{SelectParams, segment, select_flags};
 
-/// Words of shared memory, behind two rows for counts.
+/// Words of shared memory, after two rows for counts.
 const BEFORE: u32 = 2 * WARPS;
 
 kernel! {

@@ -93,7 +93,7 @@ kernel! {
     /// # What
     /// As [`topk_filter`], for the tiles of segments whose state asks for it, with the keys that the sketch tells: at
     /// least as many elements as are kept are candidates, and one in 32 of the segment more at most, for which there is
-    /// room behind the first. Of the lowest key, and of the highest that the last kept one may be, any number of
+    /// room after the first. Of the lowest key, and of the highest that the last kept one may be, any number of
     /// elements may be: a tile takes the former for candidates up to where the sketch has enough of them, and the
     /// latter for sure as long as it has none too many. What is filtered is the sum that the residual holds, with
     /// feedback, and it stays as it is.
@@ -172,7 +172,7 @@ pub(super) unsafe fn again_block(p: &SelectParams, b: &Buffers, block: u32) {
 }
 
 /// # Safety
-/// All threads of the block arrive together, behind the barrier behind [`Job::find`]; as the kernel asks.
+/// All threads of the block arrive together, after the barrier after [`Job::find`]; as the kernel asks.
 #[inline(always)]
 unsafe fn run<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32, job: &Job) {
     // SAFETY: the caller brings all threads of the block here, and the kernel's contract covers the buffers.

@@ -19,7 +19,7 @@ const fn size_log2(half: bool) -> u32 {
     if half { 1 } else { 2 }
 }
 
-/// Where a byte of what is copied lies in the tile: a few are left out behind each 128.
+/// Where a byte of what is copied lies in the tile: a few are left out after each 128.
 #[inline(always)]
 const fn padded(byte: u32) -> u32 {
     byte + byte / 128 * (PADDED - 128)
@@ -130,7 +130,7 @@ unsafe fn copy<const HALF: bool>(source: *const Chunk, at: u32) {
 }
 
 /// Copies a warp's elements one by one, and what is not there as zero. `source` is where the warp's first one is, or
-/// would be; slot `j` of a lane is the element `32 j` behind `first`.
+/// would be; slot `j` of a lane is the element `32 j` after `first`.
 ///
 /// # Safety
 /// Those that are there are bound; the words of the tile from `tile` on are this warp's.
@@ -213,7 +213,7 @@ struct Left {
 }
 
 impl Left {
-    /// Lists it; with `SOME`, as far as there is room, and what is left goes behind that.
+    /// Lists it; with `SOME`, as far as there is room, and what is left goes after that.
     ///
     /// # Safety
     /// The entries are this lane's until the next barrier.
@@ -253,7 +253,7 @@ impl Listed {
         (list, Left { found: self.found, at, place: device::thread() * SLOTS as u32 })
     }
 
-    /// Behind the end the list is read as well: there it has a place that is the warp's.
+    /// Past the end the list is read as well: there it has a place that is the warp's.
     ///
     /// # Safety
     /// All lanes arrive together; as many entries as the list has room for, or `count`, are listed.
@@ -289,7 +289,7 @@ impl Listed {
     }
 
     /// Calls `visit` with the place in the tile of each element that is listed, one a lane, and whether there is one;
-    /// if not, a place that is the warp's. Behind the `FIRST` time the list is there, if all are listed together.
+    /// if not, a place that is the warp's. After the `FIRST` time the list is there, if all are listed together.
     ///
     /// # Safety
     /// As [`Listed::only`].

@@ -59,7 +59,7 @@ impl Visit {
                 }
             }
         } else if p.is_half() {
-            // It may lie behind the last one, where it is not read.
+            // It may lie after the last one, where it is not read.
             // SAFETY: the array is there.
             let first = unsafe { b.word(self.array) }.cast::<u16>().wrapping_add((self.first + at) as usize);
             for k in 0..AHEAD {
@@ -222,7 +222,7 @@ pub(super) unsafe fn clear_bins(bins: u32) {
 /// Adds the block's bins to a histogram, and to its sums where they are kept.
 ///
 /// # Safety
-/// All threads of the block arrive together, a barrier behind the last count. The histogram is there, and touched by
+/// All threads of the block arrive together, a barrier after the last count. The histogram is there, and touched by
 /// atomic operations alone.
 #[inline(always)]
 pub(super) unsafe fn add_bins(p: &SelectParams, b: &Buffers, histogram: u32, bins: u32) {

@@ -14,7 +14,7 @@ const REST: u32 = 8;
 /// Words of a segment that are read, and of its state.
 const WORDS: u32 = 8;
 
-/// The first word behind.
+/// The first word after the job's.
 pub(super) const BEHIND: u32 = 12;
 
 /// What a block has to do.
@@ -57,7 +57,7 @@ impl Job {
     /// Finds out what is to be done with a tile.
     ///
     /// # Safety
-    /// All lanes of one warp arrive together, a barrier behind the last use of the words. Table and guesses are there;
+    /// All lanes of one warp arrive together, a barrier after the last use of the words. Table and guesses are there;
     /// with `AGAIN` states, counts and their sums.
     #[inline(always)]
     pub(super) unsafe fn find<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) {

@@ -241,7 +241,7 @@ impl Buffers {
         }
     }
 
-    /// The segment that a tile belongs to: the last one whose first tile is not behind it.
+    /// The segment that a tile belongs to: the last one whose first tile is not after it.
     ///
     /// # Safety
     /// The table is there.
@@ -306,7 +306,7 @@ impl Extent {
     }
 }
 
-/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` behind `first`, if `slots` has
+/// This lane's elements of a tile that its block shares: slot `j` is the element `32 j` after `first`, if `slots` has
 /// the bit or with `FULL`. With feedback, gradient + residual less what was sent, and the residual becomes that sum.
 ///
 /// # Safety

@@ -34,7 +34,7 @@ impl State {
 /// among which elements the last kept key is to be looked for. If it is the band, and in later rounds, from the
 /// histogram: the bin in which it is becomes the range. When the range is one key, that is it. Where there are too few
 /// candidates, or more than were stored, the rounds are those of two ranks in the sketch, and the state then asks for
-/// the segment to be filtered again. The round behind the last one begins with what that counted.
+/// the segment to be filtered again. The round after the last one begins with what that counted.
 ///
 /// `leaves`: it is left for the next pass, and what that needs beside it. Without `NARROWS` no histogram is read, and
 /// the source alone is as this pass has it.
@@ -188,7 +188,7 @@ fn ask(p: &SelectParams, [low, high]: [u32; 2], s: &mut State) {
     s.set(state::AGAIN, 1);
 }
 
-/// The round behind the filter's second one: as many are sure as are kept, or fewer, and with the band no fewer.
+/// The round after the filter's second one: as many are sure as are kept, or fewer, and with the band no fewer.
 #[inline(always)]
 fn begin_again(keep: u32, s: &mut State) {
     let (floor, top) = (!s.of(state::FLOOR), s.of(state::SURE));

@@ -22,7 +22,7 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector. Those behind make 4096 words zero each.
+    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector. Those after make 4096 words zero each.
     ///
     /// # Shared memory
     /// 32 words, and the stage.
@@ -119,7 +119,7 @@ const NONE: u32 = !0;
 struct Sample {
     /// Base-2 logarithm of a thread's keys.
     slots_log2: u32,
-    /// The first element of the segment that is bound, and the first behind those.
+    /// The first element of the segment that is bound, and the first after those.
     start: u32,
     end: u32,
     /// Which of the segment's blocks this is.
@@ -330,7 +330,7 @@ unsafe fn of_rank(p: &SelectParams, keys: &[u32; SLOTS], ranks: [u32; 2]) -> [u3
 #[inline(always)]
 unsafe fn reached(bins: u32, ranks: &mut [u32; 2], halved: bool) -> ([u32; 2], bool) {
     let (thread, lane) = (device::thread(), device::thread() % WARP);
-    // SAFETY: the caller brings all threads here. Sums are stored between the two barriers, and read behind the second
+    // SAFETY: the caller brings all threads here. Sums are stored between the two barriers, and read after the second
     // one; the next digit's are stored another barrier later.
     unsafe {
         device::barrier();

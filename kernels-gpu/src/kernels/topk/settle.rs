@@ -10,7 +10,7 @@ kernel! {
     ///
     /// # What
     /// An element of a segment becomes zero where its key is above the segment's `SENT_KEY`, or that and its index at
-    /// most `SENT_INDEX`. Nothing else changes. With `FORGETS`, in a launch behind that, nothing is left to be taken
+    /// most `SENT_INDEX`. Nothing else changes. With `FORGETS`, in a launch after that, nothing is left to be taken
     /// off.
     ///
     /// # Arguments
@@ -22,7 +22,7 @@ kernel! {
     /// * `input`, `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// A block takes a tile of 8192 elements, a warp 1024 of them; slot `j` of a lane is 32 elements behind slot
+    /// A block takes a tile of 8192 elements, a warp 1024 of them; slot `j` of a lane is 32 elements after slot
     /// `j - 1`, so that every load of a warp is consecutive. With `FORGETS` a thread takes a segment.
     ///
     /// # Shared memory
@@ -86,7 +86,7 @@ kernel! {
     }
 }
 
-/// This lane's elements: slot `j` is the element `32 j` behind `first`, if `slots` has the bit or with `FULL`.
+/// This lane's elements: slot `j` is the element `32 j` after `first`, if `slots` has the bit or with `FULL`.
 ///
 /// # Safety
 /// They are bound, and no other lane's.

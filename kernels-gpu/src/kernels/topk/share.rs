@@ -6,7 +6,7 @@ use crate::arith::topk::{digit_shift, rounds_of};
 use crate::device::{self, WARP};
 use crate::params::{NOWHERE, PIECE, SelectParams, THREADS, room, state};
 
-/// Words of shared memory behind those of the job: 2 counts a warp; then, 4 a warp, where its candidates go, and those
+/// Words of shared memory after those of the job: 2 counts a warp; then, 4 a warp, where its candidates go, and those
 /// of the band, and how the band is counted.
 pub(super) const COUNTS: u32 = BEHIND;
 pub(super) const OUTPUTS: u32 = COUNTS + 2 * WARPS;
@@ -18,7 +18,7 @@ const FEW: u32 = 128;
 /// Adds up what the warps have found, and tells them where it goes.
 ///
 /// # Safety
-/// All lanes of one warp arrive together, a barrier behind the counts; as the kernel asks.
+/// All lanes of one warp arrive together, a barrier after the counts; as the kernel asks.
 #[inline(always)]
 pub(super) unsafe fn share<const AGAIN: bool>(p: &SelectParams, b: &Buffers, tile: u32) {
     let lane = device::thread() % WARP;

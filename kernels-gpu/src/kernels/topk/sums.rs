@@ -44,7 +44,7 @@ pub(super) unsafe fn between(
     mut behind: u32,
 ) -> [u32; 2] {
     const MASK: u32 = (1 << SUMMED_LOG2) - 1;
-    // Of tiles and of sums of 64, what lies in front of the next level's and behind it: less than 64 each.
+    // Of tiles and of sums of 64, what lies before the next level's and after it: less than 64 each.
     let mut parts = [(0, 0, 0); 4];
     for level in 0..2 {
         // What the next level has sums of lies between.

@@ -1,7 +1,7 @@
 //! Moves, logic, shifts and bit fields.
 
-use super::Type;
 use super::maps::{Lowered, exactly, map1, map2, map3, narrowing, preds, shift, wide1, wide2};
+use super::types::Type;
 use crate::operand::Operand;
 
 const MASK16: u32 = 0xffff;

@@ -1,8 +1,8 @@
 //! Comparisons and selections.
 
-use super::Type;
 use super::bitwise::select;
 use super::maps::{Lowered, test_wide2, test2};
+use super::types::Type;
 use crate::operand::Operand;
 
 /// The tests of integers, each compiled into its own loop over the lanes.

@@ -1,9 +1,9 @@
 //! Conversions between types, and between address spaces.
 
-use super::Type;
 use super::float::{NAN32, double, format_of, single};
 use super::maps::{Lowered, map1, narrowing, wide1, widening};
 use super::matrix::LOST;
+use super::types::Type;
 use crate::memory::window;
 use crate::operand::Operand;
 

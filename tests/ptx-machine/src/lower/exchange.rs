@@ -3,7 +3,7 @@
 //! The lanes of the member mask must be exactly the lanes that are there. sm_70 and newer would wait for the missing
 //! ones; older ones would read whatever their registers hold.
 
-use super::{Exchange, Type};
+use super::types::{Exchange, Type};
 use crate::fault::Violation;
 use crate::operand::Operand;
 use crate::warp::{LANES, Narrow, Source, Warp, lanes};

@@ -5,9 +5,9 @@
 //! `add`, `sub` and `mul` without `.rn` are refused: the compiler behind PTX may fuse those, so their bits are not
 //! determined. So is whatever flushes or approximates.
 
-use super::Type;
 use super::half::{BF16, F16, Format};
 use super::maps::{Lowered, map1, map2, map3, wide1, wide2, wide3};
+use super::types::Type;
 use crate::operand::Operand;
 
 /// The NaN of 32-bit results.

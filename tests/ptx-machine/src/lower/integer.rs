@@ -1,7 +1,7 @@
 //! Integer arithmetic: two's complement, wrapping, as the ISA has it.
 
-use super::Type;
 use super::maps::{Lowered, exactly, map1, map2, map3, wide1, wide2, wide3, widening2, widening3};
+use super::types::Type;
 use crate::operand::Operand;
 use crate::warp::bits;
 

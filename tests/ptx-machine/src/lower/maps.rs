@@ -1,6 +1,6 @@
 //! Functions of a lane, made into functions of a warp.
 
-use super::Compute;
+use super::types::Compute;
 use crate::operand::Operand;
 use crate::warp::bits;
 

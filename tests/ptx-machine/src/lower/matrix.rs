@@ -7,8 +7,8 @@
 //! tensor cores", 2021). A device's bits may be others. What is no TF32 number, of which a device would drop bits, is
 //! refused.
 
-use super::Exchange;
 use super::float::single;
+use super::types::Exchange;
 use crate::fault::Violation;
 use crate::operand::Operand;
 use crate::warp::{LANES, Narrow, Source, Warp};

@@ -1,7 +1,7 @@
 //! Loads, stores and atomics: what is accessed, and how wide.
 
-use super::Type;
 use super::exchange::folded;
+use super::types::Type;
 use crate::fault::Space;
 use crate::operand::{Base, Class, Operand};
 use crate::warp::{Source, WideSource};

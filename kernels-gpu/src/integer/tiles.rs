@@ -1,7 +1,7 @@
-//! Where the elements of tiles lie in a matrix.
+//! The places of tiles' elements in a matrix.
 
-/// What quotients by `divisor` are products with: 2^(31 + l) / divisor, rounded up, and l, the base-2 logarithm of the
-/// divisor, rounded up. The divisor is from 1 to 2^31.
+/// The reciprocal of a divisor from 1 to 2^31: 2^(31 + l) / divisor, rounded up, and l, the base-2 logarithm of the
+/// divisor, rounded up.
 pub const fn reciprocal(divisor: u32) -> [u32; 2] {
     let log2 = divisor.next_power_of_two().trailing_zeros();
     [(1u64 << (31 + log2)).div_ceil(divisor as u64) as u32, log2]
@@ -16,8 +16,8 @@ pub fn quotient(n: u32, [reciprocal, log2]: [u32; 2]) -> u32 {
     ((((2 * n) as u64 * reciprocal as u64) >> 32) as u32) >> log2
 }
 
-/// Where an element lies behind the first one, of square tiles of which so many are beside each other. Tiles of a row
-/// of tiles come one behind the other, and then the next row of tiles; a tile's elements row by row.
+/// The distance of element `at` from the first one, of square tiles of which `beside` are in a row. Tiles of a row come
+/// one after another, and then the next row; a tile's elements row by row. `by` is the reciprocal of `beside`.
 #[inline(always)]
 pub fn place(at: u32, side_log2: u32, beside: u32, by: [u32; 2], stride: u32) -> u32 {
     let mask = (1 << side_log2) - 1;
