@@ -1,8 +1,8 @@
 //! `cargo xtask sanitize`: the CPU's tests under AddressSanitizer.
 //!
 //! Three tools look for faults of memory in the same code: AddressSanitizer under the tests, libFuzzer with it, and Miri
-//! under the readers. Together they take ten minutes and more, so a run of continuous integration has one half of them,
-//! which the commit's tree draws.
+//! under the readers. Together they take twenty minutes and more. So a run of continuous integration has a third of
+//! them, which the commit's tree draws.
 
 use gradwire_tests::Depth;
 
@@ -13,7 +13,8 @@ use crate::test::{Test, jobs};
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// This, or the fuzz targets for a minute and the readers under Miri: as the commit's tree draws.
+    /// One of three parts, as the commit's tree draws: unit tests and the program `cpu`; the program `ranks`; or the
+    /// fuzz targets for a minute, and the readers under Miri.
     #[arg(long)]
     drawn: bool,
 }
@@ -50,14 +51,19 @@ pub(crate) const MODULES: [(&str, &str); 9] = [
 
 /// Builds and runs the tests with the pinned nightly, since a sanitizer is an unstable flag.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    if args.drawn && drawn(&root(), 2) == Some(1) {
-        println!("the tree draws the fuzz targets and Miri; `cargo xtask sanitize` is the other half");
-        crate::fuzz::run(&crate::fuzz::Args::miri())?;
-        return crate::fuzz::run(&crate::fuzz::Args::total(60));
-    }
+    let programs: &[&str] = match if args.drawn { drawn(&root(), 3) } else { None } {
+        Some(0) => &["--lib", "--test=cpu"],
+        Some(1) => &["--test=ranks"],
+        Some(_) => {
+            println!("the tree draws the fuzz targets and Miri; `cargo xtask sanitize` is the rest");
+            crate::fuzz::run(&crate::fuzz::Args::miri())?;
+            return crate::fuzz::run(&crate::fuzz::Args::total(60));
+        }
+        None => &["--lib", "--test=cpu", "--test=ranks"],
+    };
     let mut cargo = crate::ptx::pinned_cargo()?;
     cargo.args(["test", "--release", "--locked", "--target", TARGET, "--target-dir", "target/sanitize"]).args(PACKAGES);
-    cargo.args(["--lib", "--test", "cpu", "--test", "ranks"]);
+    cargo.args(programs);
     // Arithmetic that wraps where it should not is reported as well, and so is a broken promise to the standard
     // library.
     // Most of the time is the compiler's, so it optimises less.
@@ -69,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     cargo.env("RUSTFLAGS", "-Zsanitizer=address");
     // Every path once: what settings differ in is arithmetic, whose bytes are compared elsewhere.
     let quick = std::env::var_os(Depth::VARIABLE).is_none().then_some((Depth::VARIABLE, "quick"));
-    println!("building the CPU's tests with AddressSanitizer in target/sanitize, and running them");
+    println!("building {} with AddressSanitizer in target/sanitize, and running them", programs.join(" "));
     jobs::run(cargo, quick.as_slice(), |test: &Test| {
         test.module.is_empty() || MODULES.contains(&(test.program.as_str(), test.module.as_str()))
     })

@@ -170,7 +170,7 @@ where
 {
     let device = Device::from(surface.clone());
     // Surfaces take turns.
-    for index in chosen(3, usize::from(device.kind() == BackendKind::Wgpu)) {
+    for index in chosen(4, usize::from(device.kind() == BackendKind::Wgpu)) {
         let name = format!("{:?}", all()[index].recipes());
         let factors = name.contains("factors: Some");
         // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.

@@ -213,7 +213,7 @@ pub(super) const STAGES: &[Stage] = &[
                 RUNNER,
                 STAND_INS,
                 &["collectives", "planner/src", "host/src/compressor", "host/src/*collective.rs"],
-                &["host/src/codec", "host/src/backend/cpu", "kernels-gpu/src/arith"],
+                &["host/src/codec", "host/src/backend/cpu", "kernels-gpu/src/arith", "kernels-gpu/src/integer"],
                 &["xtask/src/mpi.rs", "xtask/src/mpi", "xtask/src/bench/collective.rs", "xtask/src/plan.rs"],
             ],
             tools: &[RUSTC, "dpkg-query -W openmpi-bin mpich"],
@@ -222,7 +222,7 @@ pub(super) const STAGES: &[Stage] = &[
     },
     Stage {
         name: "sanitize",
-        what: "the tests that need no GPU under AddressSanitizer, or the fuzz targets and Miri: drawn",
+        what: "the tests that need no GPU under AddressSanitizer, the fuzz targets, and Miri: a third, drawn",
         needs: &["nightly"],
         lines: &["xtask sanitize --drawn"],
         settings: &[],
