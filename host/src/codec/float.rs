@@ -173,7 +173,7 @@ impl Float {
         self
     }
 
-    /// As [`Float::elias`], as places and levels of what is not zero ([`Entropy::Sparse`]).
+    /// As [`Float::elias`], as places and levels of the codes that are not zero ([`Entropy::Sparse`]).
     pub const fn sparse(mut self) -> Self {
         self.entropy = Entropy::Sparse;
         self

@@ -131,7 +131,7 @@ impl PowerSgd {
         self
     }
 
-    /// Keep no residual: what is not sent is lost.
+    /// Keep no residual: values that are not sent are lost.
     pub const fn without_feedback(mut self) -> Self {
         self.feedback = false;
         self

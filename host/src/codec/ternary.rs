@@ -169,7 +169,7 @@ impl Codec for Ternary {
         let plan = self.common.plan(n, dtype, false)?;
         let scale = self.scale()?;
         let omega = match scale {
-            // What is cut off an element has no bound.
+            // The part of an element that is cut off has no bound.
             Scale::Clipped(_) => f64::INFINITY,
             Scale::Stretched(s) => {
                 let elements = plan.header.bucket.elements(plan.header.n).max(1) as f64;

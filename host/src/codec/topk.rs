@@ -72,7 +72,7 @@ pub(crate) enum Values {
 /// let mut residual = vec![0.0; 1000];
 /// let sent = device.encode_sparse_with_feedback(&TopK::fraction(0.01), &gradient, &mut residual, Seed::new(1))?;
 /// assert_eq!(sent.indices(), [990, 991, 992, 993, 994, 995, 996, 997, 998, 999]);
-/// assert_eq!((residual[989], residual[990]), (989.0, 0.0)); // what was not sent waits for the next step
+/// assert_eq!((residual[989], residual[990]), (989.0, 0.0)); // values that were not sent wait for the next step
 /// # Ok::<(), gradwire::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -206,7 +206,7 @@ impl TopK {
         (Self::keeping(self.keep, self.clamped), values, policy)
     }
 
-    /// The same, with a number for each segment in place of what it keeps.
+    /// The same, with a number for each segment instead of its selection.
     pub(crate) fn keep_of_each(&self, segments: &[Segment]) -> Self {
         Self { keep: Keep::Segments(segments.into()), ..self.clone() }
     }
@@ -358,7 +358,7 @@ impl Select {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SparsePlan {
     pub(crate) select: Select,
-    /// What is searched for, where a threshold takes the place of the one in `select`: [`SparsePlan::above`].
+    /// The goal of the search, if a threshold takes the place of the one in `select`: [`SparsePlan::above`].
     pub(crate) sought: Option<Sought>,
     pub(crate) values: ValueFormat,
     pub(crate) dtype: Dtype,

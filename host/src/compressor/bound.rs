@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::clip::norm;
-use super::part::{Part, Received};
+use super::method::{Part, Received, undecodable};
 use super::whole::Whole;
 use crate::error::{Error, ExchangeError};
 use crate::gradient::Dtype;
@@ -15,11 +15,12 @@ use crate::words;
 const VALUES: &str = "tensors that go uncompressed";
 
 /// Refuses a rank whose payloads of a part decode to values above the part's bound.
-pub(super) fn check_part(part: &Part, received: &Received<'_>) -> Result<(), Error> {
-    let Some(bound) = part.recipe.peers_bound() else { return Ok(()) };
+pub(super) fn check_part(Part { group, method }: &Part, received: &Received<'_>) -> Result<(), Error> {
+    let Some(bound) = group.recipe.peers_bound() else { return Ok(()) };
+    let Some(method) = method.gathered() else { return Err(undecodable()) };
     let mut values = Vec::new();
     for rank in 0..received.ranks() {
-        let ranges = part.values_of(received, rank, &mut values)?;
+        let ranges = method.values(group, received, rank, &mut values)?;
         check(rank as u32, ranges.into_iter(), &values, bound)?;
     }
     Ok(())
@@ -58,8 +59,8 @@ pub(super) fn read(rank: u32, bytes: &[u8], n: u64) -> Result<SparsePayload, Err
     }
 }
 
-/// Adds the values of all ranks, each times `part`, in the order of the ranks. Refuses a rank whose tensors of one bound
-/// are above it.
+/// Adds the values of all ranks, each times `part`, in the order of the ranks. Refuses a rank whose tensors of one
+/// bound are above it.
 pub(super) fn sum(ranks: &[SparsePayload], whole: &[Whole], part: f32, sums: &mut [f32]) -> Result<(), Error> {
     let mut bounds: Vec<f32> = whole.iter().filter_map(|tensor| tensor.bound).collect();
     bounds.sort_by(f32::total_cmp);
@@ -92,8 +93,8 @@ pub(super) fn sum(ranks: &[SparsePayload], whole: &[Whole], part: f32, sums: &mu
     Ok(())
 }
 
-/// Refuses a rank whose values in these ranges, together, have a norm above the bound. A NaN passes: the exchange refuses
-/// it elsewhere.
+/// Refuses a rank whose values in these ranges, together, have a norm above the bound. A NaN passes: the exchange
+/// refuses it elsewhere.
 fn check(rank: u32, ranges: impl Iterator<Item = Range<usize>>, values: &[f32], bound: f32) -> Result<(), Error> {
     let mut squares = 0.0;
     for range in ranges {

@@ -2,8 +2,8 @@
 
 use super::core::Compressor;
 use super::last::LastStep;
+use super::method::Part;
 use super::owner::Owner;
-use super::part::{Method, Part};
 use super::planes;
 use crate::error::{Error, SavedError};
 use crate::low_rank::LowRankState;
@@ -13,7 +13,7 @@ impl Compressor {
     /// estimates, factors, and the number of steps.
     ///
     /// For frameworks that exchange a gradient in buckets and make the buckets anew, as PyTorch does after its first
-    /// step. The sum of all residuals stays what it was where each tensor is in one of the compressors; an owner's
+    /// step. The sum of all residuals stays the same if each tensor is in one of the compressors; an owner's
     /// residual ([`Algorithm::TwoPhase`](crate::Algorithm::TwoPhase)) is added to the rank's own. Tensors that no other
     /// one has begin anew, and so do factors if they are not of the same step.
     ///
@@ -96,18 +96,19 @@ impl Compressor {
         }
         let mut states = Vec::new();
         for part in &self.parts {
-            let Method::LowRank { state, packed, .. } = &part.method else { continue };
-            let residual = if *packed { part.pack(&of_factors)? } else { of_factors.clone() };
-            let tensors = if *packed { part.tensors.clone() } else { (0..self.tensors.len()).collect() };
+            let Some(low_rank) = part.method.low_rank() else { continue };
+            let residual = low_rank.elements_of(&part.group, &of_factors)?;
+            let tensors = if low_rank.packed { part.group.tensors.clone() } else { (0..self.tensors.len()).collect() };
             let theirs = tensors.iter().map(|tensor| {
                 let (_, which, at) = from.iter().find(|(index, ..)| index == tensor)?;
-                others[*which].parts.iter().find_map(|part| part.factors_of(*at))
+                others[*which].parts.iter().find_map(|part| factors_of(part, *at))
             });
-            states.push(state.carried(steps, residual, &theirs.collect::<Vec<_>>())?);
+            states.push(low_rank.state.carried(steps, residual, &theirs.collect::<Vec<_>>())?);
         }
         self.planes.set([residual, momentum, shift, mean]);
         super::step::put_back(&mut self.parts, states);
-        self.parts.iter_mut().for_each(|part| part.owner = Owner::default());
+        let dense = self.parts.iter_mut().filter_map(|part| part.method.dense_mut());
+        dense.for_each(|dense| dense.owner = Owner::default());
         (self.steps, self.agreed, self.digest, self.broken_off) = (steps, false, 0, false);
         self.last = LastStep::default();
         Ok(())
@@ -118,16 +119,16 @@ impl Compressor {
     /// Refuses coefficients of blocks of other tensors: they are of another basis. `from` has tensors, the number of a
     /// compressor that has each, and its number there.
     fn expect_same_blocks(&self, others: &[&Self], from: &[(usize, usize, usize)]) -> Result<(), Error> {
-        for part in self.parts.iter().filter(|part| part.keeps_coefficients()) {
-            let found = from.iter().find(|(index, ..)| part.tensors.contains(index));
+        for part in self.parts.iter().filter(|part| keeps_coefficients(part)) {
+            let found = from.iter().find(|(index, ..)| part.group.tensors.contains(index));
             let Some((_, which, at)) = found else { continue };
             let names = |of: &Self, part: &Part| -> Vec<String> {
-                part.tensors.iter().map(|tensor| of.tensors[*tensor].name.clone()).collect()
+                part.group.tensors.iter().map(|tensor| of.tensors[*tensor].name.clone()).collect()
             };
-            let theirs = others[*which].parts.iter().find(|part| part.tensors.contains(at));
+            let theirs = others[*which].parts.iter().find(|part| part.group.tensors.contains(at));
             let (mine, theirs) = (names(self, part), theirs.map_or(Vec::new(), |part| names(others[*which], part)));
             let from_there = |tensor: &usize| from.iter().any(|(index, other, _)| index == tensor && other == which);
-            if mine != theirs || !part.tensors.iter().all(from_there) {
+            if mine != theirs || !part.group.tensors.iter().all(from_there) {
                 return Err(SavedError::Blocks { found: theirs.join(", "), expected: mine.join(", ") }.into());
             }
         }
@@ -135,17 +136,14 @@ impl Compressor {
     }
 }
 
-impl Part {
-    /// Whether what it keeps from step to step is of coefficients.
-    fn keeps_coefficients(&self) -> bool {
-        let memory = self.recipe.memory();
-        self.recipe.dct.is_some() && (memory.feedback || memory.momentum.is_some() || memory.shift.is_some())
-    }
+/// Whether a part's residual, momentum or estimates are of coefficients.
+fn keeps_coefficients(Part { group, .. }: &Part) -> bool {
+    let memory = group.recipe.memory();
+    group.recipe.dct.is_some() && (memory.feedback || memory.momentum.is_some() || memory.shift.is_some())
+}
 
-    /// The state of the factors of one of the model's tensors, and the tensor's number there.
-    fn factors_of(&self, tensor: usize) -> Option<(&LowRankState, usize)> {
-        let Method::LowRank { state, packed, .. } = &self.method else { return None };
-        let place = self.tensors.binary_search(&tensor).ok()?;
-        Some((state, if *packed { place } else { tensor }))
-    }
+/// The state of the factors of one of the model's tensors, and the tensor's number there.
+fn factors_of(Part { group, method }: &Part, tensor: usize) -> Option<(&LowRankState, usize)> {
+    let low_rank = method.low_rank()?;
+    Some((&low_rank.state, low_rank.number(group, tensor)?))
 }

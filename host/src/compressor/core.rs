@@ -2,7 +2,7 @@
 
 use super::description::description;
 use super::last::LastStep;
-use super::part::{Method, Part};
+use super::method::Part;
 use super::planes::{Planes, zeros};
 use super::policy::{Policy, Tensor};
 use super::whole::Whole;
@@ -35,7 +35,7 @@ use crate::recipe::Recipe;
 ///
 /// * **What goes how**: payloads of quantizers and of selections by an all-gather, unless the recipe says another
 ///   [`Algorithm`](crate::Algorithm); factors and what goes uncompressed by an all-reduce. Factors that go through a
-///   quantizer are gathered one after another, and each rank's residual is what is left by its own: docs/powersgd.md.
+///   quantizer are gathered one after another, and each rank's residual is the error of its own: docs/powersgd.md.
 /// * **Same bits**: after [`Compressor::exchange`] the gradient has the same bits on every rank. With factors, that
 ///   needs the same backend on every rank.
 ///   Ranks that got different bytes find out in the next step ([`ExchangeError::Parted`]), if it gathers payloads or a
@@ -71,7 +71,7 @@ pub struct Compressor {
     /// Whether a step was begun and neither kept nor undone.
     pub(super) broken_off: bool,
     pub(super) work: Workspace,
-    /// What the last step has replaced, if it can be taken back.
+    /// The state that the last step has replaced, if it can be taken back.
     pub(super) last: LastStep,
 }
 
@@ -135,15 +135,15 @@ impl Compressor {
             parts.push(Part::new(recipe.clone(), members, tensors, &layout, alone, first, run)?);
             first = first.wrapping_add(count);
         }
-        let takes_all = alone && matches!(parts[0].method, Method::LowRank { packed: false, .. });
+        let takes_all = alone && parts[0].method.low_rank().is_some_and(|low_rank| !low_rank.packed);
         let spans = layout.spans().iter().zip(&recipes).filter(|(_, recipe)| !takes_all && recipe.is_none());
         let whole: Vec<Whole> = spans.map(|(span, recipe)| Whole::new(*span, recipe)).collect();
         let elements = layout.elements() as usize;
-        let of_planes = |part: &&Part| !matches!(part.method, Method::LowRank { .. });
-        let feedback = parts.iter().filter(of_planes).any(|part| part.recipe.memory().feedback);
-        let momentum = parts.iter().any(|part| part.recipe.memory().momentum.is_some());
+        let of_planes = |part: &&Part| part.method.low_rank().is_none();
+        let feedback = parts.iter().filter(of_planes).any(|part| part.group.recipe.memory().feedback);
+        let momentum = parts.iter().any(|part| part.group.recipe.memory().momentum.is_some());
         let momentum = momentum || whole.iter().any(|tensor| tensor.momentum.is_some());
-        let shift = parts.iter().any(|part| part.recipe.memory().shift.is_some());
+        let shift = parts.iter().any(|part| part.group.recipe.memory().shift.is_some());
         let mut model = crc32fast::Hasher::new();
         model.update(&run.to_le_bytes());
         model.update(description(tensors, &recipes).as_bytes());
@@ -187,7 +187,7 @@ impl Compressor {
     }
 
     /// Bytes that this rank handed over to the group in the last step: its payloads, and 4 bytes per element or entry
-    /// for what was summed on the way.
+    /// of sums over the ranks.
     pub fn last_bytes(&self) -> u64 {
         self.work.bytes
     }
@@ -201,10 +201,12 @@ impl Compressor {
         self.last = LastStep::default();
         self.planes.clear_residual();
         for part in &mut self.parts {
-            if let Method::LowRank { state, .. } = &mut part.method {
-                state.clear_residual()?;
+            if let Some(low_rank) = part.method.low_rank_mut() {
+                low_rank.state.clear_residual()?;
             }
-            part.owner.clear();
+            if let Some(dense) = part.method.dense_mut() {
+                dense.owner.clear();
+            }
         }
         Ok(())
     }
@@ -224,8 +226,10 @@ impl Compressor {
         let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         let mut residual = zeros(self.elements())?;
-        for part in &self.parts {
-            part.add_owner(part.owner.kept(), &mut residual);
+        for Part { group, method } in &self.parts {
+            if let Some(dense) = method.dense() {
+                dense.add_owner(group, dense.owner.kept(), &mut residual);
+            }
         }
         Ok(residual)
     }
@@ -243,11 +247,9 @@ impl Compressor {
         if !kept.is_empty() {
             residual.copy_from_slice(kept);
         }
-        for part in &self.parts {
-            match &part.method {
-                Method::LowRank { state, packed: false, .. } => residual.copy_from_slice(&state.residual()?),
-                Method::LowRank { state, packed: true, .. } => part.unpack(&state.residual()?, &mut residual),
-                _ => {}
+        for Part { group, method } in &self.parts {
+            if let Some(low_rank) = method.low_rank() {
+                low_rank.write_residual(group, &mut residual)?;
             }
         }
         Ok(residual)

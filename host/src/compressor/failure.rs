@@ -7,15 +7,15 @@ use crate::threads;
 
 /// Why a part's own messages of a step came to nothing.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: Error,
+pub(crate) struct Failure {
+    pub(crate) error: Error,
     /// Whether this rank alone knows, and the others go on to the next part's messages.
-    pub(super) alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl Failure {
     /// After the part's last message: what every message says is known to all, and anything else to this rank alone.
-    pub(super) fn behind(error: Error) -> Self {
+    pub(crate) fn behind(error: Error) -> Self {
         let known = matches!(&error, Error::Exchange(error) if error.is_known_to_all());
         Self { error, alone: !known }
     }
@@ -28,16 +28,16 @@ impl From<Error> for Failure {
     }
 }
 
-/// What is said of NaN or infinity that a rank sent.
-pub(super) fn not_finite(rank: u32, policy: NonFinite) -> ExchangeError {
+/// The error of NaN or infinity that a rank sent.
+pub(crate) fn not_finite(rank: u32, policy: NonFinite) -> ExchangeError {
     match policy {
         NonFinite::Error => ExchangeError::NotFinite { rank },
         NonFinite::Propagate => ExchangeError::Skipped { rank },
     }
 }
 
-/// What is said of a sum that is not finite.
-pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> ExchangeError {
+/// The error of a non-finite sum.
+pub(crate) fn not_finite_sum(index: u64, policy: NonFinite) -> ExchangeError {
     match policy {
         NonFinite::Error => ExchangeError::NotFiniteSum { index },
         NonFinite::Propagate => ExchangeError::Skipped { rank: 0 },
@@ -45,7 +45,7 @@ pub(super) fn not_finite_sum(index: u64, policy: NonFinite) -> ExchangeError {
 }
 
 /// Refuses a sum over the ranks that is not finite. All ranks have the same sum.
-pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), ExchangeError> {
+pub(crate) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), ExchangeError> {
     match first_not_finite(sums) {
         Some(index) => Err(not_finite_sum(index as u64, policy)),
         None => Ok(()),
@@ -53,7 +53,7 @@ pub(super) fn expect_finite(sums: &[f32], policy: NonFinite) -> Result<(), Excha
 }
 
 /// The first place of a value that is not finite.
-pub(super) fn first_not_finite(values: &[f32]) -> Option<usize> {
+pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
     let wrong = |(number, piece): (usize, &[f32])| {
         // A whole piece at once, which has no branch for each value.
         let all = piece.iter().fold(true, |all, sum| all & sum.is_finite());

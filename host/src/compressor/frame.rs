@@ -16,20 +16,20 @@ const REFUSED: u8 = 1;
 const NOT_FINITE: u8 = 2;
 const MAGIC: [u8; 4] = *b"GWST";
 const VERSION: u8 = 1;
-/// What is wrong with a message that another program may have written.
+/// The fault of a message that another program may have written.
 const NO_HEAD: &str = "does not begin as one of this version does";
 /// Bytes of a payload's length.
 const LENGTH: usize = 8;
 
 /// A message that is being written, in memory that is kept from step to step.
 #[derive(Debug)]
-pub(super) struct Writer<'m> {
+pub(crate) struct Writer<'m> {
     message: &'m mut Vec<u8>,
     at: usize,
 }
 
 impl<'m> Writer<'m> {
-    pub(super) fn new(message: &'m mut Vec<u8>, step: u64, model: u32) -> Self {
+    pub(crate) fn new(message: &'m mut Vec<u8>, step: u64, model: u32) -> Self {
         let mut writer = Self { message, at: 0 };
         let head = writer.room(HEAD);
         head[..4].copy_from_slice(&MAGIC);
@@ -41,7 +41,7 @@ impl<'m> Writer<'m> {
     }
 
     /// Says what this rank took of the step before: in the first message of a step.
-    pub(super) fn digest(self, digest: u32) -> Self {
+    pub(crate) fn digest(self, digest: u32) -> Self {
         self.message[DIGEST_AT..HEAD].copy_from_slice(&digest.to_le_bytes());
         self
     }
@@ -50,7 +50,7 @@ impl<'m> Writer<'m> {
     ///
     /// # Errors
     /// [`Error::Backend`] if there is no memory for it.
-    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, payload: &[u8]) -> Result<(), Error> {
         self.payload(payload.len())?.copy_from_slice(payload);
         Ok(())
     }
@@ -69,7 +69,7 @@ impl<'m> Writer<'m> {
     ///
     /// # Errors
     /// As [`Writer::append`].
-    pub(super) fn payloads(&mut self, lengths: impl Iterator<Item = usize> + Clone) -> Result<Vec<&mut [u8]>, Error> {
+    pub(crate) fn payloads(&mut self, lengths: impl Iterator<Item = usize> + Clone) -> Result<Vec<&mut [u8]>, Error> {
         let all = lengths.clone().map(|bytes| LENGTH + bytes).sum();
         self.reserve(all)?;
         let mut rest = self.room(all);
@@ -90,8 +90,8 @@ impl<'m> Writer<'m> {
         self.message.try_reserve(missing).map_err(|_| Error::no_memory("a message", missing as u64))
     }
 
-    /// The next bytes. They hold what an earlier step wrote, if it wrote as far: zeroing what is overwritten anyway
-    /// would cost.
+    /// The next bytes. They hold bytes of an earlier step, if it wrote as far: they are overwritten, and zeroing them
+    /// would cost time.
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         let from = self.at;
         self.at += bytes;
@@ -102,7 +102,7 @@ impl<'m> Writer<'m> {
     }
 
     /// Writes instead of payloads why rank `rank` sends none, so that the others need not wait for it.
-    pub(super) fn fail(mut self, error: &Error, rank: u32) {
+    pub(crate) fn fail(mut self, error: &Error, rank: u32) {
         // Who said so first is passed on.
         let (kind, rank) = match error {
             Error::Exchange(
@@ -119,14 +119,14 @@ impl<'m> Writer<'m> {
     }
 
     /// Ends the message.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         self.message.truncate(self.at);
     }
 }
 
-/// What was read of each rank's message. An error that all ranks know comes before any other one: it ends the step on
+/// The contents of each rank's message. An error that all ranks know comes before any other one: it ends the step on
 /// all of them. A rank's own refusal is the first of these, then one that another rank tells.
-pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
+pub(crate) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
     let mut messages: Vec<_> = read.collect();
     let is_refusal =
         |message: &Result<T, Error>| matches!(message, Err(Error::Exchange(ExchangeError::Refused { .. })));
@@ -141,7 +141,7 @@ pub(super) fn all<T>(read: impl Iterator<Item = Result<T, Error>>) -> Result<Vec
 }
 
 /// The payloads of a message that rank `rank` sent.
-pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<Vec<&[u8]>, Error> {
+pub(crate) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<Vec<&[u8]>, Error> {
     match read_first(message, rank, step, model)? {
         (0, payloads) => Ok(payloads),
         _ => Err(ExchangeError::Message { rank, what: NO_HEAD }.into()),
@@ -149,7 +149,7 @@ pub(super) fn read(message: &[u8], rank: u32, step: u64, model: u32) -> Result<V
 }
 
 /// The digest and the payloads of the first message of a step that rank `rank` sent.
-pub(super) fn read_first(message: &[u8], rank: u32, step: u64, model: u32) -> Result<(u32, Vec<&[u8]>), Error> {
+pub(crate) fn read_first(message: &[u8], rank: u32, step: u64, model: u32) -> Result<(u32, Vec<&[u8]>), Error> {
     let foreign = |what| Error::from(ExchangeError::Message { rank, what });
     let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else {
         return Err(foreign("is shorter than its head"));
@@ -192,8 +192,9 @@ pub(super) fn read_first(message: &[u8], rank: u32, step: u64, model: u32) -> Re
     if rest.is_empty() { Ok((digest, payloads)) } else { Err(foreign("ends within a length")) }
 }
 
-/// Notes the kind of a message, and the checksum of each payload. What is no message has been refused, or will be.
-pub(super) fn note(message: &[u8], taken: &mut crc32fast::Hasher) {
+/// Notes the kind of a message, and the checksum of each payload. Bytes that are no message have been refused, or will
+/// be.
+pub(crate) fn note(message: &[u8], taken: &mut crc32fast::Hasher) {
     let Some((head, mut rest)) = message.split_first_chunk::<HEAD>() else { return };
     taken.update(&head[5..6]);
     while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
@@ -206,7 +207,7 @@ pub(super) fn note(message: &[u8], taken: &mut crc32fast::Hasher) {
 
 /// Refuses the messages of ranks that took different things of the step before. Of one that was damaged on its way to
 /// this rank the others do not know.
-pub(super) fn expect_one_mean(digests: impl Iterator<Item = u32>, step: u64) -> Result<(), ExchangeError> {
+pub(crate) fn expect_one_mean(digests: impl Iterator<Item = u32>, step: u64) -> Result<(), ExchangeError> {
     // A rank whose state was restored does not know.
     let mut known = (0..).zip(digests).filter(|(_, digest)| *digest != 0);
     let Some((first, digest)) = known.next() else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! What the last step has replaced.
+//! The state that the last step has replaced.
 
-use super::part::{Method, Part};
+use super::method::Part;
 use crate::error::Error;
 use crate::low_rank::Step as FactorStep;
 
-/// What the last step has replaced, and memory beside it does not hold.
+/// The state that the last step has replaced, as far as the state buffers do not hold it.
 #[derive(Debug, Default)]
 pub(super) struct LastStep(pub(super) Option<Replaced>);
 
@@ -14,13 +14,13 @@ pub(super) struct Replaced {
     pub(super) factors: Vec<FactorStep>,
     /// Bytes that were handed over in the step before.
     pub(super) bytes: u64,
-    /// What was taken of it.
+    /// The digest of the step before.
     pub(super) digest: u32,
     /// Whether the step was skipped, and has replaced nothing.
     pub(super) skipped: bool,
 }
 
-/// A copy has no room for what was before the step, and so nothing to take back.
+/// A copy has no memory for the state before the step, and so nothing to take back.
 impl Clone for LastStep {
     fn clone(&self) -> Self {
         Self(None)
@@ -33,10 +33,7 @@ impl LastStep {
     /// # Errors
     /// [`Error::Backend`] if there is no memory for copies of factors.
     pub(super) fn begin(parts: &[Part], bytes: u64, digest: u32) -> Result<Self, Error> {
-        let factors = |part: &Part| match &part.method {
-            Method::LowRank { state, .. } => Some(state.begin_undo()),
-            _ => None,
-        };
+        let factors = |part: &Part| part.method.low_rank().map(|factors| factors.state.begin_undo());
         let factors = parts.iter().filter_map(factors).collect::<Result<_, _>>()?;
         Ok(Self(Some(Replaced { factors, bytes, digest, skipped: false })))
     }

@@ -1,26 +1,30 @@
 //! What a training step needs for all tensors of a model: recipes, state, and the exchange between ranks.
 
-mod algorithm;
 mod bound;
 mod carry;
 mod clip;
 mod core;
 mod description;
-mod factors;
 mod failure;
 mod frame;
-mod ground;
+mod group;
+mod host;
 mod last;
 mod mean;
+mod memory;
+mod method;
 mod owner;
-mod part;
 mod planes;
 mod policy;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod queue;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod resident;
 mod saved;
+mod stamp;
 mod step;
 mod together;
+mod traffic;
 mod undo;
 mod whole;
 mod witness;

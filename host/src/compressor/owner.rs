@@ -1,12 +1,12 @@
-//! What the owner of a piece keeps: the part of the sum that its payload did not hold. The sum is of what ranks sent,
+//! The residual of a piece's owner: the part of the sum that its payload did not hold. The sum is of the ranks' pieces,
 //! each times the inverse of [`power`](super::mean::power).
 
 use super::planes::zeros;
 use crate::error::{Error, ExchangeError};
 
-/// The owner's residual, and room for what it is after the next step.
+/// The owner's residual, and memory for its values after the next step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     /// The rank and the number of ranks whose piece it is of; none before the first step.
     place: Option<(u32, u32)>,
     now: Vec<f32>,
@@ -18,18 +18,18 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// What was saved of this place.
-    pub(super) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
+    /// A saved residual of this place.
+    pub(crate) fn of(place: Option<(u32, u32)>, now: Vec<f32>) -> Self {
         Self { place, now, ..Self::default() }
     }
 
     /// The place, and the residual of its piece.
-    pub(super) fn kept(&self) -> (Option<(u32, u32)>, &[f32]) {
+    pub(crate) fn kept(&self) -> (Option<(u32, u32)>, &[f32]) {
         (self.place, &self.now)
     }
 
     /// Refuses to go on with other ranks than those of the residual.
-    pub(super) fn expect(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+    pub(crate) fn expect(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         match self.place {
             Some((of, of_ranks)) if (of, of_ranks) != (rank, ranks) => {
                 Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into())
@@ -39,7 +39,7 @@ impl Owner {
     }
 
     /// Refuses to gather beside a residual that only two phases send.
-    pub(super) fn expect_none(&self, rank: u32, ranks: u32) -> Result<(), Error> {
+    pub(crate) fn expect_none(&self, rank: u32, ranks: u32) -> Result<(), Error> {
         match self.place {
             Some((of, of_ranks)) => Err(ExchangeError::Owner { of, of_ranks, rank, ranks }.into()),
             None => Ok(()),
@@ -47,7 +47,7 @@ impl Owner {
     }
 
     /// A step begins: the residual of this rank's piece, to be written anew. Without feedback it has no elements.
-    pub(super) fn begin(&mut self, rank: u32, ranks: u32, elements: usize) -> Result<&mut [f32], Error> {
+    pub(crate) fn begin(&mut self, rank: u32, ranks: u32, elements: usize) -> Result<&mut [f32], Error> {
         self.expect(rank, ranks)?;
         if self.next.len() != elements {
             self.next = zeros(elements)?;
@@ -61,12 +61,12 @@ impl Owner {
     }
 
     /// Forgets a step that was begun, and the one before it.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.begun, self.before) = (None, None);
     }
 
     /// Keeps the step that was begun.
-    pub(super) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         if self.begun.is_some() {
             self.before = Some(std::mem::replace(&mut self.place, self.begun.take()));
             std::mem::swap(&mut self.now, &mut self.next);
@@ -74,7 +74,7 @@ impl Owner {
     }
 
     /// Takes back the last step that was kept.
-    pub(super) fn undo(&mut self) {
+    pub(crate) fn undo(&mut self) {
         if let Some(place) = self.before.take() {
             self.place = place;
             std::mem::swap(&mut self.now, &mut self.next);
@@ -82,7 +82,7 @@ impl Owner {
     }
 
     /// Makes it zero.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.now.fill(0.0);
     }
 }

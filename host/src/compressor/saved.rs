@@ -2,12 +2,13 @@
 
 use super::core::Compressor;
 use super::description::description;
+use super::group::Group;
 use super::last::LastStep;
+use super::method::Part;
+use super::method::dense::Dense;
 use super::owner::Owner;
-use super::part::{Method, Part};
 use super::planes;
 use super::step::put_back;
-use crate::codec::powersgd::Matrix;
 use crate::error::{Error, SAVED_MAGIC as MAGIC, SAVED_VERSION as VERSION, SavedError};
 use crate::low_rank::LowRankState;
 use crate::recipe::Algorithm;
@@ -58,12 +59,12 @@ impl Compressor {
             bytes.extend(plane.iter().flat_map(|value| value.to_le_bytes()));
         }
         for part in &self.parts {
-            if let Method::LowRank { state, .. } = &part.method {
-                put(&mut bytes, &state.to_bytes()?)?;
+            if let Some(low_rank) = part.method.low_rank() {
+                put(&mut bytes, &low_rank.state.to_bytes()?)?;
             }
         }
-        for part in self.parts.iter().filter(|part| has_owner(part)) {
-            let (place, kept) = part.owner.kept();
+        for (_, dense) in self.parts.iter().filter_map(with_owner) {
+            let (place, kept) = dense.owner.kept();
             let place = place.map_or(Vec::new(), |(rank, ranks)| [rank.to_le_bytes(), ranks.to_le_bytes()].concat());
             let size = place.len() + 4 * kept.len();
             reserve(&mut bytes, size)?;
@@ -83,8 +84,8 @@ impl Compressor {
     ///
     /// If there are as many ranks as before, each goes on with the bits of an uninterrupted run. If there are
     /// fewer, rank r takes up the states r, r + ranks, r + 2 ranks and so on, and residuals and momenta are added;
-    /// if there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays what it
-    /// was, but for the rounding of the additions; the residuals of owners of pieces ([`Algorithm::TwoPhase`]) are
+    /// if there are more, the new ranks begin with none. So the sum of the residuals over the ranks stays the
+    /// same, but for the rounding of the additions; the residuals of owners of pieces ([`Algorithm::TwoPhase`]) are
     /// added to them then. Where the number of ranks changes, the estimate of each rank begins at
     /// the mean of all.
     ///
@@ -126,8 +127,7 @@ impl Compressor {
             {
                 let values = numbers(plane);
                 for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
-                    // The first is taken as it is, a zero's sign included. What is not finite counts for nothing beside
-                    // others.
+                    // The first is taken as it is, a zero's sign included. Later non-finite values count as zero.
                     let total = match (nth, value.is_finite(), sum.is_finite()) {
                         (0, ..) | (_, true, false) => value,
                         (_, false, _) => *sum,
@@ -158,7 +158,7 @@ impl Compressor {
         }
         let ([mut residual, momentum], [shift, mean]) = (sums, estimates);
         let mut owners = Vec::new();
-        for (index, part) in self.parts.iter().filter(|part| has_owner(part)).enumerate() {
+        for (index, (group, dense)) in self.parts.iter().filter_map(with_owner).enumerate() {
             // As many ranks as before, and this one in its place: it keeps its piece. Others may be elsewhere; each
             // piece is still one rank's.
             if let Some(SavedOwner { place, bytes }) = all.get(rank as usize).map(|saved| saved.owners[index])
@@ -170,9 +170,9 @@ impl Compressor {
             }
             for saved in mine() {
                 let SavedOwner { place, bytes } = saved.owners[index];
-                // What is not finite counts for nothing beside others.
+                // Non-finite values count as zero.
                 let finite: Vec<f32> = numbers(bytes).map(|v| if v.is_finite() { v } else { 0.0 }).collect();
-                part.add_owner((place, &finite), &mut residual);
+                dense.add_owner(group, (place, &finite), &mut residual);
             }
             owners.push(Owner::default());
         }
@@ -182,8 +182,9 @@ impl Compressor {
         }
         self.planes.set([residual, momentum, shift, mean]);
         put_back(&mut self.parts, restored);
-        let with_owner = self.parts.iter_mut().filter(|part| has_owner(part));
-        with_owner.zip(owners).for_each(|(part, owner)| part.owner = owner);
+        let dense =
+            self.parts.iter_mut().filter(|part| has_owner(&part.group)).filter_map(|part| part.method.dense_mut());
+        dense.zip(owners).for_each(|(dense, owner)| dense.owner = owner);
         (self.steps, self.agreed, self.digest, self.broken_off) = (steps, false, 0, false);
         self.last = LastStep::default();
         Ok(())
@@ -244,24 +245,24 @@ impl Compressor {
         }
         let mut states = Vec::new();
         for part in &self.parts {
-            let (Method::LowRank { packed, .. }, Some(codec)) = (&part.method, part.recipe.low_rank()) else {
-                continue;
-            };
+            let Some(low_rank) = part.method.low_rank() else { continue };
             let bytes = reader.part("factor bytes")?;
             if !factors {
                 continue;
             }
-            let state = codec.restore(&self.matrices(part, !packed), bytes)?;
+            let state = low_rank.state.codec.restore(&low_rank.matrices(&part.group, &self.tensors), bytes)?;
             if state.steps() != steps {
                 return Err(other_than("step of the factors", state.steps(), steps));
             }
-            if state.seed != part.seed(run) {
-                return Err(SavedError::Field { field: "seed of the factors", found: part.tensors.len() as u64 }.into());
+            if state.seed != part.group.seed(run) {
+                return Err(
+                    SavedError::Field { field: "seed of the factors", found: part.group.tensors.len() as u64 }.into()
+                );
             }
             states.push(state);
         }
         let mut owners = Vec::new();
-        for part in self.parts.iter().filter(|part| has_owner(part)) {
+        for (group, dense) in self.parts.iter().filter_map(with_owner) {
             let field = "owner residual bytes";
             let mut bytes = Reader(reader.part(field)?);
             let found = bytes.0.len() as u64;
@@ -272,7 +273,7 @@ impl Compressor {
             }
             let mut number = || bytes.take().map(u32::from_le_bytes).ok_or(wrong.clone());
             let place = (number()?, number()?);
-            let elements = part.piece(place.0, place.1).iter().map(|sub| sub.range.len()).sum::<usize>();
+            let elements = dense.piece(group, place.0, place.1).iter().map(|sub| sub.range.len()).sum::<usize>();
             if place.0 >= place.1 || bytes.0.len() != 4 * elements {
                 return Err(wrong.into());
             }
@@ -282,10 +283,6 @@ impl Compressor {
             return Err(SavedError::Field { field: "bytes behind the last part", found: reader.0.len() as u64 }.into());
         }
         Ok(Saved { steps, planes, states, owners })
-    }
-
-    pub(super) fn matrices(&self, part: &Part, alone: bool) -> Vec<Matrix> {
-        super::part::matrices(&self.tensors, &part.tensors, alone)
     }
 }
 
@@ -306,9 +303,14 @@ fn planes_of(shift: &[f32]) -> usize {
     if shift.is_empty() { 2 } else { 4 }
 }
 
-/// Whether a part's sums may be quantized by their owners, with a residual.
-fn has_owner(part: &Part) -> bool {
-    part.recipe.memory().feedback && matches!(part.recipe.algorithm(), Algorithm::TwoPhase { .. })
+/// Whether a group's sums may be quantized by their owners, with a residual.
+fn has_owner(group: &Group) -> bool {
+    group.recipe.memory().feedback && matches!(group.recipe.algorithm(), Algorithm::TwoPhase { .. })
+}
+
+/// A part's group and quantizer, if its sums may be quantized by their owners, with a residual.
+fn with_owner(Part { group, method }: &Part) -> Option<(&Group, &Dense)> {
+    method.dense().filter(|_| has_owner(group)).map(|dense| (group, dense))
 }
 
 fn finite_at(plane: &[u8], index: usize) -> bool {

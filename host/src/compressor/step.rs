@@ -1,13 +1,14 @@
 //! A step between ranks.
 
-use super::algorithm::{self, tell};
 use super::bound;
 use super::core::Compressor;
-use super::ground::{Ground, Host, Own};
+use super::host::Host;
 use super::last::LastStep;
 use super::mean;
-use super::part::{Method, Part, Received};
+use super::memory::{Mean, Memory};
+use super::method::{Part, Received, refuse as refuse_factor, undecodable};
 use super::planes::Planes;
+use super::stamp::Stamp;
 use super::whole::Whole;
 use super::witness::Witness;
 use super::workspace::Workspace;
@@ -26,9 +27,9 @@ use crate::words;
 impl Compressor {
     /// A step: the gradient of this rank becomes the mean over all ranks, each sent compressed.
     ///
-    /// Every rank calls this once per step. Where the gradient of any rank holds NaN or infinity, all of the mean is NaN
-    /// on every rank, the state stays as it was, and the step counts; [`Compressor::undo`] takes it back. If no recipe
-    /// compresses anything, the sum is as it is.
+    /// Every rank calls this once per step. Where the gradient of any rank holds NaN or infinity, all of the mean is
+    /// NaN on every rank, the state stays as it was, and the step counts; [`Compressor::undo`] takes it back. If no
+    /// recipe compresses anything, the sum is as it is.
     ///
     /// A rank that cannot encode its gradient, as for a NaN under [`NonFinite::Error`], says so to the others: the step
     /// then fails on every rank, and the group can be used again. It cannot where nothing is gathered: with sums of
@@ -40,11 +41,11 @@ impl Compressor {
     ///
     /// # Errors
     /// [`Error::Length`] for a gradient of another length. Under [`NonFinite::Error`], [`Error::NotFinite`];
-    /// [`ExchangeError::NotFinite`] for what another rank sent; [`ExchangeError::NotFiniteSum`] for what the ranks sum;
-    /// and [`Error::NotFiniteFactor`] if a sum of factors is too large ([`Compressor::clear_residual`] drops what has
-    /// grown too large). [`Error::Limit`] for a device whose limits are too small; [`Error::Exchange`] if what another
-    /// rank sent does not fit or is damaged; [`Error::Collective`] if the group fails; [`Error::Backend`] if the
-    /// device does. Gradient, residual and state are then as they were.
+    /// [`ExchangeError::NotFinite`] for another rank's payload; [`ExchangeError::NotFiniteSum`] for a sum over the
+    /// ranks; and [`Error::NotFiniteFactor`] if a sum of factors is too large ([`Compressor::clear_residual`] drops
+    /// what has grown too large). [`Error::Limit`] for a device whose limits are too small; [`Error::Exchange`] if what
+    /// another rank sent does not fit or is damaged; [`Error::Collective`] if the group fails; [`Error::Backend`] if
+    /// the device does. Gradient, residual and state are then as they were.
     /// [`ExchangeError::BrokenOff`] after a step that was broken off.
     pub fn exchange(
         &mut self,
@@ -67,11 +68,12 @@ impl Compressor {
         self.broken_off = true;
         let (shared, planes) = self.split();
         let stamp = shared.stamp();
-        let mut ground = Host { device, gradient, elements, planes: planes.begin(), stamp };
-        let done = shared.attempt(&mut ground, group);
+        let mut memory = Host { device, gradient, elements, planes: planes.begin(), stamp };
+        let done = shared.attempt(&mut memory, group);
         if let Ok(Made::Kept) = done {
             planes.commit();
-            self.parts.iter_mut().for_each(|part| part.owner.commit());
+            let dense = self.parts.iter_mut().filter_map(|part| part.method.dense_mut());
+            dense.for_each(|dense| dense.owner.commit());
         } else if careful {
             gradient.copy_from_slice(&before);
             put_back(&mut self.parts, states);
@@ -90,17 +92,15 @@ impl Compressor {
 
     /// Whether a step writes the gradient more than once, or may fail after it has written it.
     pub(super) fn writes_twice(&self) -> bool {
-        // A vote is taken tensor by tensor. What is clipped, coefficients, and Nesterov's momentum take the gradient's
-        // place. A mean that is refused has been written.
-        let begins =
-            |part: &Part| part.recipe.clip.is_some() || part.recipe.dct.is_some() || part.recipe.memory().nesterov;
-        let twice = |part: &Part| {
-            part.recipe.memory().shift.is_some() || part.recipe.vote || begins(part) || part.expects_finite_mean()
-        };
+        // A vote is taken tensor by tensor. Clipped values, coefficients and Nesterov's momentum replace the
+        // gradient. A mean that is refused has been written.
+        let begins = |recipe: &Recipe| recipe.clip.is_some() || recipe.dct.is_some() || recipe.memory().nesterov;
+        let recipe_does = |recipe: &Recipe| recipe.memory().shift.is_some() || recipe.vote || begins(recipe);
+        let twice = |part: &Part| recipe_does(&part.group.recipe) || part.expects_finite_mean();
         self.parts.len() > 1 || self.parts.iter().any(twice) || self.whole.iter().any(|tensor| tensor.nesterov)
     }
 
-    /// What a step needs wherever gradient and state lie, and the state in the host's memory.
+    /// The compressor without its state, for a step in any memory, and the state in the host's memory.
     pub(super) fn split(&mut self) -> (Shared<'_>, &mut Planes) {
         let Self { recipes, parts, whole, planes, run, steps, model, agreed, digest, all_reduce_only, work, .. } = self;
         let (run, model, all_reduce_only) = (*run, *model, *all_reduce_only);
@@ -111,7 +111,7 @@ impl Compressor {
 /// What became of a step that did not fail.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Made {
-    /// The gradient is the mean, and the ground holds the new state.
+    /// The gradient is the mean, and the memory holds the new state.
     Kept,
     /// The gradient of some rank is not finite, and its recipe has no `finite`: the state has to be put back, and the
     /// mean is NaN.
@@ -138,15 +138,15 @@ impl Shared<'_> {
         (*self.steps, self.model)
     }
 
-    /// A step between ranks, wherever gradient and state lie. Unless it is kept, the ground has to be put in order.
-    /// If it fails, steps and workspace are as they were.
+    /// A step between ranks, in any memory. Unless it is kept, the caller puts the memory in order. If it fails, steps
+    /// and workspace are as they were.
     pub(super) fn attempt(
         mut self,
-        ground: &mut impl Ground,
-        group: &mut (impl Collective + ?Sized),
+        memory: &mut impl Memory,
+        mut group: &mut (impl Collective + ?Sized),
     ) -> Result<Made, Error> {
-        let (mut bytes, mut group) = (0, Witness::new(group));
-        let made = match self.exchange(ground, &mut group, &mut bytes) {
+        let (mut bytes, mut ranks) = (0, Witness::new(&mut group));
+        let made = match self.exchange(memory, &mut ranks, &mut bytes) {
             Ok(()) => {
                 *self.agreed = true;
                 Made::Kept
@@ -155,54 +155,75 @@ impl Shared<'_> {
             Err(error) => return Err(error),
         };
         *self.steps = self.steps.wrapping_add(1);
-        *self.digest = group.digest();
+        *self.digest = ranks.digest();
         self.work.bytes = bytes;
         Ok(made)
     }
 
-    /// All messages of a step, and what becomes of them.
-    fn exchange(
-        &mut self,
-        ground: &mut impl Ground,
-        group: &mut Witness<'_, impl Collective + ?Sized>,
-        bytes: &mut u64,
-    ) -> Result<(), Error> {
-        let Self { recipes, parts, whole, run, steps, model, agreed, digest, all_reduce_only, work } = self;
-        let guarded = recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
-        let (parts, run, step, model) = (&mut **parts, *run, **steps, *model);
+    /// Makes this rank's message, gathers those of all ranks, and applies them.
+    fn exchange(&mut self, memory: &mut impl Memory, ranks: &mut Witness<'_>, bytes: &mut u64) -> Result<(), Error> {
+        let round = self.begin(ranks);
+        let made = self.make(memory, &round);
+        if round.gathers {
+            *bytes += self.work.message.len() as u64;
+            let gathered = ranks.all_gather(&self.work.message, &mut self.work.gathered);
+            // This rank's own error says more than what follows from it.
+            made?;
+            gathered?;
+        } else {
+            made?;
+        }
+        self.apply(memory, &round, ranks, bytes)
+    }
+
+    /// Picks the algorithm of each part for this number of ranks, and decides whether a message is gathered.
+    fn begin(&mut self, group: &mut Witness<'_>) -> Round {
         let (rank, ranks) = (group.rank(), group.ranks());
-        let weight = 1.0 / ranks as f32;
-        parts.iter_mut().for_each(|part| {
-            part.via = part.algorithm(ranks);
-            part.limit = part.recipe.clip.map(|norm| f64::from(norm) / f64::from(ranks).sqrt());
-            part.owner.forget();
-        });
-        let ready = ground.begin(parts, whole);
-        let agrees = **agreed || *all_reduce_only;
-        // Behind another algorithm too: who cannot begin says so before anyone waits for its part.
-        let needs_it = |part: &Part| part.payloads() > 0 || part.via != Algorithm::Gather || part.gathers_factors();
-        let bounded = bound::gathers(whole);
-        let always = guarded || bounded || parts.iter().any(needs_it);
-        let gathers = always || !agrees;
-        group.begin(always);
-        let mut message = frame::Writer::new(&mut work.message, step, model).digest(**digest);
-        let seed = Seed::new(run).step(step).worker(rank);
-        let encode = |(index, part): (usize, &mut Part)| {
-            ground.refuse_of_factors(index, part)?;
-            if part.via == Algorithm::Gather {
-                part.owner.expect_none(rank, ranks)?;
+        for Part { group, method } in &mut *self.parts {
+            group.via = group.algorithm(ranks);
+            group.limit = group.recipe.clip.map(|norm| f64::from(norm) / f64::from(ranks).sqrt());
+            if let Some(dense) = method.dense_mut() {
+                dense.owner.forget();
             }
-            ground.encode(index, part, seed, &mut message)
+        }
+        let guarded = self.recipes.iter().any(|recipe| recipe.non_finite == NonFinite::Error);
+        // Before another algorithm too: a rank that cannot begin tells the others before they wait for its part.
+        let needs_it =
+            |part: &Part| part.payloads() > 0 || part.group.via != Algorithm::Gather || part.gathers_factors();
+        let bounded = bound::gathers(self.whole);
+        let always = guarded || bounded || self.parts.iter().any(needs_it);
+        group.begin(always);
+        let agrees = *self.agreed || self.all_reduce_only;
+        let elements = self.whole.iter().map(|tensor| tensor.span.elements).sum();
+        let seed = Seed::new(self.run).step(*self.steps);
+        Round { rank, ranks, seed, guarded, bounded, gathers: always || !agrees, elements }
+    }
+
+    /// The first half of a step: makes this rank's message, and reads the tensors that go uncompressed. If the rank
+    /// refuses, the message says so.
+    fn make(&mut self, memory: &mut impl Memory, round: &Round) -> Result<(), Error> {
+        let Self { parts, whole, steps, model, digest, work, .. } = self;
+        let Round { rank, ranks, bounded, gathers, elements, .. } = *round;
+        let ready = memory.begin(parts, whole);
+        let mut message = frame::Writer::new(&mut work.message, **steps, *model).digest(**digest);
+        let seed = round.seed.worker(rank);
+        let encode = |(index, part): (usize, &mut Part)| {
+            memory.refuse(index, part)?;
+            if part.group.via == Algorithm::Gather
+                && let Some(dense) = part.method.dense()
+            {
+                dense.owner.expect_none(rank, ranks)?;
+            }
+            memory.encode(index, part, seed, &mut message)
         };
-        let parts_of = if gathers { &mut *parts } else { &mut [] };
-        let encoded = ready.and_then(|()| parts_of.iter_mut().enumerate().try_for_each(encode));
+        let to_encode = if gathers { &mut **parts } else { &mut [] };
+        let encoded = ready.and_then(|()| to_encode.iter_mut().enumerate().try_for_each(encode));
         work.whole.clear();
-        let elements: u64 = whole.iter().map(|tensor| tensor.span.elements).sum();
         let none = |_| words::no_memory::<f32>(elements, "tensors that go uncompressed");
         let reserved = work.whole.try_reserve(elements as usize).map_err(none);
         let read = |tensor: &Whole| {
             let from = work.whole.len();
-            ground.read(tensor, &mut work.whole)?;
+            memory.read(tensor, &mut work.whole)?;
             if tensor.policy == NonFinite::Error { refuse(&work.whole[from..], tensor.span.offset) } else { Ok(()) }
         };
         let encoded =
@@ -216,19 +237,26 @@ impl Shared<'_> {
             Ok(()) if bounded => bound::payload(&work.whole).and_then(|whole| message.append(whole.as_bytes())),
             other => other,
         };
-        if gathers {
-            match &encoded {
-                Ok(()) => message.finish(),
-                Err(error) => message.fail(error, rank),
-            }
-            *bytes += work.message.len() as u64;
-            let gathered = group.all_gather(&work.message, &mut work.gathered);
-            // This rank's own error says more than what follows from it.
-            encoded?;
-            gathered?;
-        } else {
-            encoded?;
+        match &encoded {
+            _ if !gathers => {}
+            Ok(()) => message.finish(),
+            Err(error) => message.fail(error, rank),
         }
+        encoded
+    }
+
+    /// The second half of a step: sums the uncompressed tensors over the ranks, exchanges the parts that have messages
+    /// of their own, and applies the messages that were gathered.
+    fn apply(
+        &mut self,
+        memory: &mut impl Memory,
+        round: &Round,
+        group: &mut Witness<'_>,
+        bytes: &mut u64,
+    ) -> Result<(), Error> {
+        let Self { parts, whole, steps, model, work, .. } = self;
+        let Round { rank, ranks, seed, guarded, bounded, gathers, elements } = *round;
+        let (step, model, weight) = (**steps, *model, 1.0 / ranks as f32);
         let received = match gathers {
             true if work.gathered.len() != ranks as usize => {
                 Err(ExchangeError::Gathered { found: work.gathered.len(), expected: ranks }.into())
@@ -238,14 +266,14 @@ impl Shared<'_> {
         };
         // Every rank has the same bytes, and finds the same.
         let received = received.and_then(|(received, all)| {
-            parts.iter().zip(&received).try_for_each(|(part, received)| bound::check_part(part, received))?;
+            gathered(parts, &received).try_for_each(|(_, part, received)| bound::check_part(part, received))?;
             if bounded {
                 bound::sum(&all, whole, mean::power(ranks).recip(), &mut work.whole)?;
             }
             Ok(received)
         });
-        // What all ranks know ends the step on all of them. What is damaged may have come to this rank alone: the others
-        // go on to the sum.
+        // An error that all ranks know ends the step on all of them. Damage may have come to this rank alone: the
+        // others go on to the sum.
         if matches!(&received, Err(Error::Exchange(error)) if error.is_known_to_all()) {
             return received.map(drop);
         }
@@ -261,8 +289,7 @@ impl Shared<'_> {
                 expect_finite(whole, &work.whole)?;
             }
         }
-        let seed = Seed::new(run).step(step);
-        let stamp = algorithm::Step { step, model, seed, policy: NonFinite::Propagate };
+        let stamp = Stamp { step, model, seed, policy: NonFinite::Propagate };
         let received = match received {
             Ok(received) => received,
             Err(error) => {
@@ -271,8 +298,8 @@ impl Shared<'_> {
             }
         };
         for index in 0..parts.len() {
-            match ground.summed(index, &mut parts[index], seed, group, weight) {
-                Ok(handed) => *bytes += handed,
+            match memory.exchange(index, &mut parts[index], seed, group, weight) {
+                Ok(sent) => *bytes += sent,
                 Err(failure) => {
                     if failure.alone {
                         tell(&parts[index + 1..], stamp, group);
@@ -282,16 +309,16 @@ impl Shared<'_> {
             }
         }
         // What can be undone comes first.
-        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            if part.recipe.memory().masks() {
-                ground.mask(index, &part.sent(received, rank as usize)?)?;
-            }
+        let masks = |of: &(usize, &Part, &Received<'_>)| of.1.group.recipe.memory().masks();
+        for (index, part, received) in gathered(parts, &received).filter(masks) {
+            let method = part.gathered().ok_or_else(undecodable)?;
+            memory.mask(index, part, &method.masked(&part.group, received, rank as usize)?)?;
         }
-        for (index, (part, received)) in parts.iter().zip(&received).enumerate() {
-            ground.decode(index, part, received, Own { rank: rank as usize, weight, step: seed })?;
+        for (index, part, received) in gathered(parts, &received) {
+            memory.decode(index, part, received, Mean { rank: rank as usize, weight, seed })?;
         }
         if parts.iter().any(Part::expects_finite_mean) {
-            ground.expect_finite_means().map_err(|error| match error {
+            memory.expect_finite_means().map_err(|error| match error {
                 Error::NotFinite { index } => failure::not_finite_sum(index, policy_at(parts, whole, index)).into(),
                 other => other,
             })?;
@@ -300,19 +327,51 @@ impl Shared<'_> {
         let mut means = &work.whole[..];
         for Whole { span, .. } in *whole {
             let (mine, rest) = means.split_at(span.elements as usize);
-            ground.write(span.offset as usize, mine)?;
+            memory.write(span.offset as usize, mine)?;
             means = rest;
         }
-        ground.end(parts)
+        memory.end(parts)
+    }
+}
+
+/// The settings of a step that all its messages have in common.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    rank: u32,
+    ranks: u32,
+    /// The seed of the step, of worker 0.
+    seed: Seed,
+    /// Whether a recipe refuses non-finite values.
+    guarded: bool,
+    /// Whether uncompressed tensors are gathered, since one of them has a bound.
+    bounded: bool,
+    /// Whether a message is gathered.
+    gathers: bool,
+    /// Elements of the tensors that go uncompressed.
+    elements: u64,
+}
+
+/// The parts with gathered payloads: the number of each, and its payloads.
+fn gathered<'p, 'm>(
+    parts: &'p [Part],
+    received: &'p [Option<Received<'m>>],
+) -> impl Iterator<Item = (usize, &'p Part, &'p Received<'m>)> {
+    let all = parts.iter().zip(received).enumerate();
+    all.filter_map(|(index, (part, received))| Some((index, part, received.as_ref()?)))
+}
+
+/// Tells the others that the step fails, if the next message is a factor of one of these parts, through a quantizer.
+/// A sum cannot carry a refusal; the first message of a tree or of two phases could, and is not used for it.
+fn tell(parts: &[Part], stamp: Stamp, group: &mut Witness<'_>) {
+    let has_messages = |part: &&Part| part.gathered().is_none();
+    if parts.iter().find(has_messages).is_some_and(Part::gathers_factors) {
+        refuse_factor(stamp, group);
     }
 }
 
 /// Copies of the states of factors, in the order of the parts.
 fn states(parts: &[Part]) -> Result<Vec<LowRankState>, Error> {
-    let state = |part: &Part| match &part.method {
-        Method::LowRank { state, .. } => Some(state.copied()),
-        _ => None,
-    };
+    let state = |part: &Part| part.method.low_rank().map(|low_rank| low_rank.state.copied());
     parts.iter().filter_map(state).collect()
 }
 
@@ -320,10 +379,10 @@ fn states(parts: &[Part]) -> Result<Vec<LowRankState>, Error> {
 pub(super) fn put_back(parts: &mut [Part], states: Vec<LowRankState>) {
     let mut states = states.into_iter();
     for part in parts {
-        if let Method::LowRank { state, .. } = &mut part.method
+        if let Some(low_rank) = part.method.low_rank_mut()
             && let Some(before) = states.next()
         {
-            *state = before;
+            low_rank.state = before;
         }
     }
 }
@@ -331,10 +390,10 @@ pub(super) fn put_back(parts: &mut [Part], states: Vec<LowRankState>) {
 /// The policy of the tensor that has an element of the gradient.
 fn policy_at(parts: &[Part], whole: &[Whole], index: u64) -> NonFinite {
     let has = |span: &TensorSpan| (span.offset..span.end()).contains(&index);
-    let of_part = parts.iter().find(|part| part.spans.iter().any(has)).map(|part| part.recipe.non_finite);
+    let of_part = parts.iter().find(|part| part.group.spans.iter().any(has)).map(|part| part.group.recipe.non_finite);
     let of_whole = whole.iter().find(|tensor| has(&tensor.span)).map(|tensor| tensor.policy);
     // Factors of a whole model take tensors along that are not their own.
-    let of_factors = parts.first().map(|part| part.recipe.non_finite);
+    let of_factors = parts.first().map(|part| part.group.recipe.non_finite);
     of_part.or(of_whole).or(of_factors).unwrap_or_default()
 }
 
@@ -361,15 +420,15 @@ fn refuse(tensor: &[f32], first: u64) -> Result<(), Error> {
     }
 }
 
-/// What all ranks have sent, checked, by parts, and each rank's uncompressed values where those are gathered: `whole` is
-/// their number. They took the same of the step before.
+/// The checked payloads of all ranks, by parts, and each rank's uncompressed values if those are gathered: `whole` is
+/// their number. All ranks took the same of the step before.
 fn receive<'m>(
     parts: &[Part],
     gathered: &'m [Vec<u8>],
     step: u64,
     model: u32,
     whole: Option<u64>,
-) -> Result<(Vec<Received<'m>>, Vec<SparsePayload>), Error> {
+) -> Result<(Vec<Option<Received<'m>>>, Vec<SparsePayload>), Error> {
     let expected = parts.iter().map(Part::payloads).sum::<usize>() as u64 + u64::from(whole.is_some());
     let read = |(rank, message): (u32, &'m Vec<u8>)| {
         let (digest, payloads) = frame::read_first(message, rank, step, model)?;

@@ -1,7 +1,6 @@
 //! A step that is taken back.
 
 use super::core::Compressor;
-use super::part::Method;
 use crate::error::{Error, ExchangeError};
 
 impl Compressor {
@@ -41,11 +40,13 @@ impl Compressor {
             self.planes.commit();
             let mut factors = before.factors.into_iter();
             for part in &mut self.parts {
-                part.owner.undo();
-                if let Method::LowRank { state, .. } = &mut part.method
+                if let Some(dense) = part.method.dense_mut() {
+                    dense.owner.undo();
+                }
+                if let Some(low_rank) = part.method.low_rank_mut()
                     && let Some(step) = factors.next()
                 {
-                    state.undo(step);
+                    low_rank.state.undo(step);
                 }
             }
         }

@@ -8,43 +8,43 @@ use crate::threads;
 ///
 /// Of payloads the checksums are noted, which reading them has compared with their bytes; of sums, two numbers that
 /// depend on every value and its place.
-pub(super) struct Witness<'g, G: ?Sized> {
-    group: &'g mut G,
+pub(crate) struct Witness<'g> {
+    group: &'g mut dyn Collective,
     /// Nothing while nobody will ask.
     taken: Option<crc32fast::Hasher>,
     /// Whether the last sums that were noted are all finite.
     finite: bool,
 }
 
-impl<'g, G: ?Sized> Witness<'g, G> {
-    pub(super) fn new(group: &'g mut G) -> Self {
+impl<'g> Witness<'g> {
+    pub(crate) fn new(group: &'g mut dyn Collective) -> Self {
         Self { group, taken: None, finite: false }
     }
 
-    /// Begins to note, where the next step's heads will say what was.
-    pub(super) fn begin(&mut self, is_asked: bool) {
+    /// Begins to note, if the heads of the next step will compare digests.
+    pub(crate) fn begin(&mut self, is_asked: bool) {
         self.taken = is_asked.then(crc32fast::Hasher::new);
     }
 
     /// Whether all values of the last sums are finite; false if they were not noted.
-    pub(super) fn sums_are_finite(&self) -> bool {
+    pub(crate) fn sums_are_finite(&self) -> bool {
         self.finite
     }
 
     /// Notes a message that all ranks get, one from another.
-    pub(super) fn note(&mut self, message: &[u8]) {
+    pub(crate) fn note(&mut self, message: &[u8]) {
         if let Some(taken) = &mut self.taken {
             frame::note(message, taken);
         }
     }
 
-    /// What was taken; 0 if it is not known.
-    pub(super) fn digest(self) -> u32 {
+    /// The digest of the noted messages and sums; 0 if it is not known.
+    pub(crate) fn digest(self) -> u32 {
         self.taken.map_or(0, |taken| taken.finalize().max(1))
     }
 }
 
-impl<G: Collective + ?Sized> Collective for Witness<'_, G> {
+impl Collective for Witness<'_> {
     fn rank(&self) -> u32 {
         self.group.rank()
     }
@@ -85,8 +85,8 @@ impl<G: Collective + ?Sized> Collective for Witness<'_, G> {
     }
 }
 
-/// Two rows of numbers that depend on every value and its place: values are rows of eight words of 64 bits, the last one
-/// filled up with zeros. Each row is added to the first of the two, and that then to the second, modulo 2^64.
+/// Two rows of numbers that depend on every value and its place: values are rows of eight words of 64 bits, the last
+/// one filled up with zeros. Each row is added to the first of the two, and that then to the second, modulo 2^64.
 ///
 /// At the speed of the memory, where a CRC-32 of all bytes took a twentieth of a step of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

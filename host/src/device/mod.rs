@@ -87,7 +87,7 @@ impl Device {
     /// [`Device::of`] takes it.
     ///
     /// # Errors
-    /// None today: the CPU is always there. [`Device::why`] tells what was passed over.
+    /// None today: the CPU is always there. [`Device::why`] lists the devices that were passed over.
     pub fn open() -> Result<Self, Error> {
         let mut passed_over = Vec::new();
         for kind in [BackendKind::Cuda, BackendKind::Wgpu] {
@@ -109,7 +109,7 @@ impl Device {
     /// A device of this kind.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], with what was looked for and what to do.
+    /// [`Error::Unavailable`], with the search and the remedy.
     pub fn of(kind: BackendKind) -> Result<Self, Error> {
         match kind {
             BackendKind::Cpu => Ok(Self::cpu()),
@@ -200,7 +200,7 @@ impl Device {
     /// As [`Device::run`], of any work.
     ///
     /// # Safety
-    /// The caller guarantees that the memory holds what the work takes on trust.
+    /// The caller guarantees that the memory holds the values that the work trusts.
     unsafe fn run_trusting<W: CpuWork>(&self, work: W, buffers: W::Buffers<HostSlice<'_>>) -> Result<(), Error> {
         // SAFETY: the caller answers for the memory.
         now(unsafe { self.runner().run_trusting(work, buffers) })

@@ -34,8 +34,8 @@ impl Device {
         Ok(values)
     }
 
-    /// The same of gradient + residual, which becomes what is not sent. If an element of the sum is NaN or infinite, the
-    /// residual stays as it was.
+    /// The same of gradient + residual, which becomes what is not sent. If an element of the sum is NaN or infinite,
+    /// the residual stays as it was.
     ///
     /// # Errors
     /// As [`Device::encode_random`]; [`Error::Length`] for a residual of another length; [`Error::FeedbackDiverges`]
@@ -55,7 +55,7 @@ impl Device {
         Ok(values)
     }
 
-    /// The values of gradient + residual, what is left of that, and whether all of it was finite.
+    /// The values of gradient + residual, the rest of that, and whether all of it was finite.
     pub(crate) fn take_random(
         &self,
         codec: &RandomK,

@@ -40,7 +40,7 @@ impl Device {
         now(slices::sparse::encode(self.runner(), codec, gradient.into(), seed))
     }
 
-    /// Keeps the entries of gradient + residual that are largest, and leaves in `residual` what was not sent: the
+    /// Keeps the entries of gradient + residual that are largest, and leaves the rest in `residual`: the
     /// entries that were not kept, and what rounding or quantizing took from those that were.
     ///
     /// residual' = g + e - decode(encode(g + e)), with both operations rounded to f32; an entry that is sent as it is
@@ -285,14 +285,14 @@ impl Device {
         }
     }
 
-    /// As [`Device::encode_sparse_with_feedback`], of a residual from which what was sent is taken off as late as can
-    /// be: the same payloads, and the same residual.
+    /// As [`Device::encode_sparse_with_feedback`], of a residual from which the sent values are subtracted as late as
+    /// can be: the same payloads, and the same residual.
     ///
     /// It is late on a GPU where values are sent as they are ([`TopK`] as it comes). [`TopK::estimate`] and
     /// [`TopK::per_sign`] are never late, nor are blocks of up to 8192 elements, whose kernel has them at hand. Rounded
     /// and quantized values leave something behind that is not zero, and the CPU goes over the entries anyway: there
     /// the residual is up to date at once. Codec and device may change from step to step; where the segments change,
-    /// what is pending is taken off first.
+    /// pending values are subtracted first.
     ///
     /// # Errors
     /// As [`Device::encode_sparse_with_feedback`], and then the residual is as it was.
@@ -317,7 +317,7 @@ impl Device {
         }
         let select = SelectPlan::new(&plan.select, plan.n, gradient.dtype(), true, true);
         let parts = select.parts();
-        // A pass that looks for what is not finite before the filter takes the residual as it stands.
+        // A pass that scans for non-finite values before the filter takes the residual as it stands.
         let looks_first = plan.guarded && !plan.select.keeps_some_of_all();
         let pending = if looks_first { None } else { residual.pending_of(&parts) };
         let select = select.lazily(&pending.unwrap_or_else(|| {
@@ -345,7 +345,7 @@ impl Device {
         Ok(payload)
     }
 
-    /// Takes off what was sent, as [`LazyResidual::materialize`] does, on this device: one read of the segments of
+    /// Subtracts the sent values, as [`LazyResidual::materialize`] does, on this device: one read of the segments of
     /// which something is pending. Nothing happens where nothing is.
     ///
     /// The host's own pass is at its best where the residual is in the host's memory anyway; this one spares a device
@@ -376,7 +376,7 @@ impl Device {
         let (table, elements) = (little_endian(&table), residual.len() as u64);
         let (sent, sums) = residual.unsettled();
         let buffers = SettleBuffers { residual: sums.into(), workspace: HostSlice::In(&table) };
-        // SAFETY: the table is that of what was sent.
+        // SAFETY: the table is that of the sent values.
         unsafe { self.run_trusting(TakeOff { sent, elements, passes, table_bytes: table.len() as u64 }, buffers)? };
         residual.settled();
         Ok(())
@@ -398,5 +398,5 @@ fn sent_of(entries: &Entries, parts: &[(u64, u64)]) -> Vec<Sent> {
     sent
 }
 
-/// What the memory of two payloads' entries is for, in an error.
+/// The name of the memory of two payloads' entries in errors.
 const MERGED: &str = "the entries of both payloads";

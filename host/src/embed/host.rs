@@ -15,11 +15,11 @@ use crate::plan::Role;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostSlice<'h> {
-    /// What the work reads.
+    /// Memory that the work reads.
     In(&'h [u8]),
-    /// What it reads and writes.
+    /// Memory that it reads and writes.
     InOut(&'h mut [u8]),
-    /// What it writes, whatever was there.
+    /// Memory that it writes, and does not read.
     Out(&'h mut [u8]),
     /// Memory that only this crate hands over.
     #[doc(hidden)]
@@ -102,7 +102,7 @@ impl<'h> HostSlice<'h> {
         }
     }
 
-    /// What is read of it.
+    /// The bytes to read, in parts.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn read(&self) -> Vec<(u64, &[u8])> {
         match self {
@@ -131,7 +131,7 @@ impl<'h> From<Gradient<'h>> for HostSlice<'h> {
 }
 
 impl<'h> From<&'h mut [f32]> for HostSlice<'h> {
-    /// What is read and written.
+    /// The bytes to read and to write.
     fn from(values: &'h mut [f32]) -> Self {
         Self::InOut(bytemuck::cast_slice_mut(values))
     }
@@ -152,7 +152,7 @@ impl Piece<HostSlice<'_>> {
             HostSlice::Parts(_) => return Ok(()),
             _ => {}
         }
-        // Of scratch, the beginning is enough: what is read of it, and what is kept.
+        // Of scratch, the beginning is enough: the bytes that are read, and those that are kept.
         let least = if self.access == Access::Scratch { self.before.max(self.after) } else { needed };
         let most = if matches!(self.buffer, HostSlice::In(_)) { u64::MAX } else { needed };
         if (least..=most).contains(&found) {
@@ -195,7 +195,7 @@ impl<'h> HostMemory<'h> {
         Some(Held { what, needed, read, written, grown })
     }
 
-    /// What is read of a role.
+    /// The bytes to read of a role.
     ///
     /// # Errors
     /// [`Error::Memory`] for memory that is not aligned for the values.
@@ -218,7 +218,7 @@ impl<'h> HostMemory<'h> {
         })
     }
 
-    /// Ranges of what is read of a role, in ascending order.
+    /// Ranges of the bytes to read of a role, in ascending order.
     ///
     /// # Errors
     /// [`Error::Memory`] for a range that no part holds.
@@ -230,7 +230,7 @@ impl<'h> HostMemory<'h> {
         self.take(role).map_or(Ok(Vec::new()), |held| held.into_read(ranges))
     }
 
-    /// What is written of a role.
+    /// The bytes to write of a role.
     ///
     /// # Errors
     /// As [`HostMemory::read`].
@@ -240,7 +240,7 @@ impl<'h> HostMemory<'h> {
         values_mut(what, carve_mut(what, held.written, [whole])?.pop().unwrap_or_default())
     }
 
-    /// Ranges of what is written of a role, in ascending order.
+    /// Ranges of the bytes to write of a role, in ascending order.
     ///
     /// # Errors
     /// As [`HostMemory::read_ranges`].
@@ -271,7 +271,7 @@ impl<'h> HostMemory<'h> {
         held.into_read(ranges)?.into_iter().map(|bytes| values(what, bytes)).collect()
     }
 
-    /// As [`HostMemory::lists`], of what is written.
+    /// As [`HostMemory::lists`], of the bytes to write.
     ///
     /// # Errors
     /// As [`HostMemory::read`] and [`HostMemory::read_ranges`].
@@ -284,7 +284,7 @@ impl<'h> HostMemory<'h> {
         carve_mut(what, written, ranges)?.into_iter().map(|bytes| values_mut(what, bytes)).collect()
     }
 
-    /// What is read and written of a role by work that leaves the old values.
+    /// The bytes to read and to write of a role, for work that leaves the old values.
     ///
     /// # Errors
     /// As [`HostMemory::read`].
@@ -301,7 +301,7 @@ impl<'h> HostMemory<'h> {
         if at == 0 { bytes.first_chunk_mut() } else { None }
     }
 
-    /// The number at the beginning of what is read of a role; zero if that is not handed over.
+    /// The number at the beginning of the bytes to read of a role; zero if there are none.
     pub(crate) fn number(&mut self, role: Role) -> u64 {
         let bytes = self.take(role).and_then(|held| held.into_read(std::iter::once(0..8)).ok()?.pop());
         bytes.and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -313,7 +313,7 @@ impl<'h> HostMemory<'h> {
         self.0.iter().find(is_role).is_none_or(|piece| matches!(piece.buffer, HostSlice::Parts(_)))
     }
 
-    /// What is read and written of a role; none if the work has no such role.
+    /// The bytes to read and to write of a role; none if the work has no such role.
     ///
     /// # Errors
     /// As [`HostMemory::read`].
@@ -323,7 +323,7 @@ impl<'h> HostMemory<'h> {
         Ok(self.update_ranges(role, [whole])?.and_then(|mut all| all.pop()))
     }
 
-    /// Ranges, in bytes and in any order, of what is read and written of a role.
+    /// Ranges, in bytes and in any order, of the bytes to read and to write of a role.
     ///
     /// # Errors
     /// As [`HostMemory::read`] and [`HostMemory::read_ranges`].
@@ -378,7 +378,7 @@ impl<'h> Update<'h> {
 struct Held<'h> {
     what: &'static str,
     needed: u64,
-    /// Empty if what is read is where the new values go.
+    /// Empty if the new values replace the old ones.
     read: Read<'h>,
     written: Written<'h>,
     grown: Option<&'h mut Vec<u32>>,
@@ -411,7 +411,7 @@ fn carve<'h>(
     ranges.into_iter().map(of).collect()
 }
 
-/// As [`carve`], of what is written: ranges do not overlap.
+/// As [`carve`], of bytes to write: ranges do not overlap.
 fn carve_mut<'h>(
     what: &'static str,
     parts: Written<'h>,

@@ -79,7 +79,7 @@ call!(BeginLowRank, begin);
 call!(AdvanceLowRank, advance);
 call!(FinishLowRank, finish);
 
-/// What the call that is next asks of each piece.
+/// The demands of the next call on each piece.
 fn pieces<B>(steps: &ResidentLowRank, buffers: LowRankBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
     let elements = steps.elements() as u64;
     let roles = [Some((Role::Workspace, 0)), Some((Role::Status, steps.status_bytes().start))];

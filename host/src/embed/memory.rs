@@ -12,10 +12,10 @@ pub(crate) mod ops {
     use crate::error::Error;
     use crate::plan::{Limits, Pass};
 
-    /// What is done with the memory. All of it goes to the device in the order of the calls; [`Ops::read`] waits for
+    /// The operations on the memory. All of them go to the device in the order of the calls; [`Ops::read`] waits for
     /// what came before it.
     ///
-    /// A piece is within its memory, begins at a multiple of 4 bytes, and is as long as what is done with it.
+    /// A piece is within its memory, begins at a multiple of 4 bytes, and has the length of the operation.
     pub trait Ops: Sized {
         /// Memory that is freed when it is dropped.
         type Room;
@@ -75,7 +75,7 @@ pub(crate) mod ops {
         /// Queues passes over pieces.
         ///
         /// # Safety
-        /// As [`Ops::write`], and the memory holds what the passes take on trust.
+        /// As [`Ops::write`], and the memory holds the values that the passes trust.
         unsafe fn queue(&self, passes: &[Pass], pieces: Vec<Piece<Self::Slice>>) -> Result<(), Error>;
     }
 }

@@ -159,7 +159,7 @@ impl Header {
 }
 
 impl Payload {
-    /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
+    /// Writes the payload's body as it lies in device memory; bytes between its parts become zero.
     ///
     /// # Errors
     /// [`Error::Length`] for other than [`Header::body_bytes`]; [`Error::Packed`] for a packed payload.
@@ -169,7 +169,7 @@ impl Payload {
 }
 
 impl PayloadView<'_> {
-    /// Writes the payload's body as it lies in device memory; what is between its parts becomes zero.
+    /// Writes the payload's body as it lies in device memory; bytes between its parts become zero.
     ///
     /// # Errors
     /// [`Error::Length`] for other than [`Header::body_bytes`]; [`Error::Packed`] for a packed payload, which

@@ -19,14 +19,14 @@ pub(crate) struct Phase<'a> {
     pub(crate) sizes: Sizes,
     /// What a buffer holds before, from a byte on.
     pub(crate) writes: Vec<(Role, u64, Cow<'a, [u8]>)>,
-    /// Under the policy that refuses what is not finite, what looks for it first and leaves its verdict in the status.
+    /// Under the policy that refuses non-finite values, the scan for them, which leaves its verdict in the status.
     pub(crate) scan: Vec<Pass>,
     pub(crate) passes: Vec<Pass>,
-    /// What is read afterwards: the first byte, and how many words.
+    /// The words that are read afterwards: the first byte, and the number of words.
     pub(crate) reads: Vec<(Role, u64, usize)>,
 }
 
-/// What was read, in the order of [`Phase::reads`].
+/// The words that were read, in the order of [`Phase::reads`].
 pub(crate) type Answers = Vec<Vec<u32>>;
 
 /// A phase as work on a device. `odd` is an element that is refused beside those that the device looks at.

@@ -5,7 +5,7 @@ use crate::gradient::Dtype;
 use crate::plan::ROLES;
 use crate::plan::Role;
 
-/// What the passes of a plan do with a piece.
+/// How the passes of a plan use a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// No pass writes it.
@@ -29,7 +29,7 @@ pub struct Piece<B> {
     /// Bytes that its address has to be a multiple of on CUDA. On the host, floats and indices need the alignment of
     /// their type.
     pub alignment: u64,
-    /// What is done with it.
+    /// How it is used.
     pub access: Access,
     /// Bytes from its start on that hold, beforehand, what the work reads.
     pub before: u64,

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::plan::{Kernel, Limits, Pass};
 use crate::sparse::passes::scatter;
 
-/// Entries that are written over what is there, and leave all else as it is.
+/// Entries that replace elements, and leave all others as they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put {
     pub(crate) entries: u64,

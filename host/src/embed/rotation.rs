@@ -89,7 +89,7 @@ impl Work for Tiling {
 
     fn pieces<B>(&self, buffers: TurnBuffers<B>) -> Result<Vec<Piece<B>>, Error> {
         let input = Piece::gradient(buffers.input, self.elements, Dtype::F32);
-        // What the tiles do not cover stays as it is.
+        // Elements that the tiles do not cover stay as they are.
         Ok(vec![input, Piece::floats("output", buffers.output, self.elements, Role::Output).updated()])
     }
 }

@@ -12,14 +12,14 @@ use crate::words::zeros;
 /// Contiguous parts of a piece that are shorter on average are copied to a device at once.
 const SHORT: usize = 64 << 10;
 
-/// Runs work: the pieces go to the device, the work is done, and what it has written comes back.
+/// Runs work: the pieces go to the device, the work is done, and the pieces that it wrote come back.
 ///
 /// # Errors
 /// Those of the work; [`Error::Length`] and [`Error::Memory`] for memory that does not fit it; [`Error::Backend`] where
 /// the device fails. The host's memory is as it was whenever this fails.
 ///
 /// # Safety
-/// The caller guarantees that the memory holds what the work takes on trust.
+/// The caller guarantees that the memory holds the values that the work trusts.
 pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
     device: &D,
     work: W,
@@ -55,7 +55,7 @@ pub(crate) unsafe fn run_trusting<D: Ops, W: Work>(
         slices.iter().find_map(of)
     };
     let asked: Vec<_> = work.asks(&passes).into_iter().filter_map(at).collect();
-    // SAFETY: as above. The rooms hold what the host's memory holds, which the caller answers for.
+    // SAFETY: as above. The rooms hold the bytes of the host's memory, for which the caller answers.
     unsafe { device.queue(&passes, slices)? };
     let mut answers = Vec::with_capacity(asked.len());
     for (slice, bytes) in asked {
@@ -111,7 +111,7 @@ pub(crate) fn expect_found(words: u64, bytes: u64) -> Result<(), Error> {
     if found <= bytes { Ok(()) } else { Err(Error::Length { what: FOUND, found, expected: bytes, unit: "bytes" }) }
 }
 
-/// Copies what is read of a piece to a device.
+/// Copies the bytes to read of a piece to a device.
 ///
 /// # Safety
 /// As [`Ops::write`].

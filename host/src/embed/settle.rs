@@ -1,4 +1,4 @@
-//! A residual from which what was sent is taken off.
+//! A residual from which the sent values are subtracted.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::plan::{Limits, Pass, Role};
 use crate::sparse::select::Sent;
 
-/// Takes off a residual what was sent of it: [`Device::settle`](crate::Device::settle).
+/// Subtracts the sent values from a residual: [`Device::settle`](crate::Device::settle).
 pub(crate) struct TakeOff<'s> {
     pub(crate) sent: &'s [Sent],
     /// Elements of the residual.

@@ -24,7 +24,7 @@ pub struct SelectBuffers<B> {
     pub workspace: B,
 }
 
-/// The memory that the look for what is not finite works on: three pieces of [`SelectBuffers`].
+/// The memory of the scan for non-finite values: three pieces of [`SelectBuffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanBuffers<B> {
     /// The gradient. Read; holds values.
@@ -65,7 +65,7 @@ pub struct ScatterBuffers<B> {
 #[derive(Clone, Copy, Debug)]
 pub struct Select<'s>(pub &'s Selection);
 
-/// The look for what is not finite in gradient + residual, where the codec refuses it
+/// The scan for non-finite values of gradient + residual, where the codec refuses it
 /// ([`NonFinite::Error`](crate::NonFinite::Error)): nothing under the other policy.
 ///
 /// Once [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go
@@ -82,7 +82,7 @@ pub struct Scan<'s>(pub &'s Selection);
 #[derive(Clone, Copy, Debug)]
 pub struct Settle<'s>(pub &'s Selection);
 
-/// A decode of kept entries onto a gradient: over zeros, or with a weight onto what is there.
+/// A decode of kept entries onto a gradient: over zeros, or with a weight onto its elements.
 ///
 /// [`Error::TooLong`] for more than 2^31 entries or elements.
 #[derive(Clone, Copy, Debug)]

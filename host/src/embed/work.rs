@@ -1,4 +1,4 @@
-//! What is queued, as values: the passes, the memory that they need, and what follows once they are queued.
+//! Queued work as values: the passes, the memory that they need, and what follows once they are queued.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub trait Work: sealed::Sealed {
     /// [`Error::Limit`] if the limits are too small for any part of it; those that the work's own page has.
     fn passes(&self, limits: &Limits) -> Result<Cow<'_, [Pass]>, Error>;
 
-    /// What it asks of each piece of memory.
+    /// Its demands on each piece of memory.
     ///
     /// # Errors
     /// [`Error::Length`] or [`Error::NoResidual`] for a piece that is needed and left out; those that the work's own
@@ -92,7 +92,7 @@ pub struct EncodeBuffers<B> {
     /// The residual, 4 bytes per element, where the plan has feedback. Read and written; holds values.
     pub residual: Option<B>,
     /// Where the payload's body goes, [`Header::body_bytes`], or [`ModelPlan::body_bytes`] of many tensors. Scalars and
-    /// codes are written; what is between them and after them may stay as it was.
+    /// codes are written; bytes between them and after them may stay as they were.
     pub body: B,
     /// Scratch of [`EncodePlan::workspace_bytes`] or [`ModelPlan::workspace_bytes`], where that is not zero. It may
     /// hold anything, and begins at a multiple of 4 bytes, or of 16 where buckets are whole tensors.
@@ -105,7 +105,7 @@ pub struct DecodeBuffers<B> {
     /// Bodies, one after another, [`Header::body_bytes`] each. Read; hold bytes, any bytes.
     pub bodies: B,
     /// Where the values go, f32. Written; read with [`DecodeMode::Add`], and then it holds values. Of
-    /// many tensors it is always read, since what is between them stays.
+    /// many tensors it is always read, since elements between them stay.
     pub output: B,
 }
 
@@ -126,7 +126,7 @@ pub struct WithTable<B, T> {
 /// workspace: [`EncodePlan::check_workspace`]. A CUDA graph repeats the seed that it was captured with.
 #[derive(Clone, Copy, Debug)]
 pub struct Encode<'p> {
-    /// What is encoded, and how.
+    /// The codec and the elements.
     pub plan: &'p EncodePlan,
     /// The seed of its draws.
     pub seed: Seed,
@@ -147,7 +147,7 @@ pub struct Decode<'p> {
 /// The plan is made for the limits of the device that runs it, else [`Error::Limit`].
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeModel<'p> {
-    /// What is encoded, and how.
+    /// The codec and the elements.
     pub plan: &'p ModelPlan,
     /// The seed of its draws.
     pub seed: Seed,

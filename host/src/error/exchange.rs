@@ -13,7 +13,7 @@ pub enum ExchangeError {
     Message {
         /// Who sent it.
         rank: u32,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// Another number of messages than there are ranks.
@@ -37,7 +37,7 @@ pub enum ExchangeError {
         rank: u32,
         /// Which tensor it is for, or the first of those that it is for.
         tensor: u64,
-        /// What is wrong with it.
+        /// Its fault.
         source: PayloadError,
     },
     /// A rank that is at another step.
@@ -78,7 +78,7 @@ pub enum ExchangeError {
          link is at fault, and restore all ranks from states of one step"
     )]
     Parted {
-        /// The first rank that knows what it got.
+        /// The first rank with a known digest.
         first: u32,
         /// The first rank that got something else.
         rank: u32,
@@ -111,7 +111,7 @@ pub enum ExchangeError {
     Norm {
         /// Which rank.
         rank: u32,
-        /// The L2 norm of what it sent, as text.
+        /// The L2 norm of its payload, as text.
         norm: String,
         /// The bound, as text.
         bound: String,

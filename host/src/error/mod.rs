@@ -1,4 +1,4 @@
-//! What can go wrong, each with what was asked, what was found and what to do.
+//! Errors, each with the request, the finding and the remedy.
 
 mod exchange;
 mod recipe;
@@ -100,7 +100,7 @@ pub enum Error {
          by Device::pack, or use Device::encode; what is packed, Device::unpack makes one of fixed width"
     )]
     Packed {
-        /// What was asked for.
+        /// The requested value.
         asked: &'static str,
     },
     /// Codes that cannot be packed as asked for.
@@ -118,11 +118,11 @@ pub enum Error {
     /// A selection that keeps nothing that makes sense.
     #[error("{what} must be {allowed}; got {got}")]
     Keep {
-        /// What was set.
+        /// The setting.
         what: &'static str,
-        /// What it was set to.
+        /// The requested value.
         got: f64,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// Error feedback would diverge.
@@ -136,16 +136,16 @@ pub enum Error {
         /// What to do instead: the settings that are allowed.
         remedy: String,
     },
-    /// A buffer's length does not fit what the plan or the payload says.
+    /// A buffer's length differs from that of the plan or the payload.
     #[error("the {what} holds {found} {unit}, but {expected} are needed; resize it to match")]
     Length {
         /// Which buffer.
         what: &'static str,
-        /// What it holds.
+        /// The number that it holds.
         found: u64,
-        /// What is needed.
+        /// The number needed.
         expected: u64,
-        /// What is counted.
+        /// The unit of both numbers.
         unit: &'static str,
     },
     /// No residual for a plan that has error feedback.
@@ -154,9 +154,9 @@ pub enum Error {
          first step, or make the plan without feedback"
     )]
     NoResidual {
-        /// What the residual has to hold.
+        /// The elements that the residual needs.
         expected: u64,
-        /// What is counted.
+        /// Their unit.
         unit: &'static str,
     },
     /// A residual for a plan that has no error feedback.
@@ -171,9 +171,9 @@ pub enum Error {
     /// The gradient's element type is not the plan's.
     #[error("the plan is for {expected} gradients, and this one is {found}: make a plan with its type")]
     Dtype {
-        /// What the plan was made for.
+        /// The type that the plan was made for.
         expected: &'static str,
-        /// What was given.
+        /// The type that was given.
         found: &'static str,
     },
     /// An element is NaN or infinite, under the policy that refuses it.
@@ -211,7 +211,7 @@ pub enum Error {
         "element {index} of the {what} is too large for f32; nothing was changed. clear_residual() drops what a state has kept"
     )]
     Overflow {
-        /// What was summed.
+        /// Which sum.
         what: &'static str,
         /// The first such element.
         index: u64,
@@ -229,11 +229,11 @@ pub enum Error {
     /// A setting out of range.
     #[error("{what} must be {allowed}; got {got}")]
     Setting {
-        /// What was set.
+        /// The setting.
         what: &'static str,
-        /// What it was set to.
+        /// The requested value.
         got: f64,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A seed of one worker, where all workers need the same one.
@@ -249,9 +249,9 @@ pub enum Error {
         what: &'static str,
         /// At which tensor; none if it is the same for all.
         tensor: Option<u64>,
-        /// What the state has.
+        /// The value in the state.
         found: u64,
-        /// What it should have.
+        /// The expected value.
         expected: u64,
     },
     /// A call out of its turn.
@@ -301,7 +301,7 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
-    /// A pass that takes on trust what it finds in memory.
+    /// A pass that trusts the contents of memory.
     #[error(
         "{kernel} takes on trust what it finds in memory, as a table or as what an earlier pass left, and would reach elsewhere \
          if that were wrong: run it by Session::run_trusted, whose contract says what has to be there"
@@ -328,14 +328,14 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
-    /// Memory that was handed over cannot be used as what it was handed over for.
+    /// Memory that cannot serve the purpose that it was handed over for.
     #[error("the {what} at {address:#x} {problem}")]
     Memory {
-        /// What it was handed over for.
+        /// The purpose.
         what: &'static str,
         /// Where it begins: an address, or the offset in a buffer of wgpu's.
         address: u64,
-        /// What is wrong with it, and what to do.
+        /// Its fault, and the remedy.
         problem: String,
     },
     /// A stream that cannot be used.
@@ -343,7 +343,7 @@ pub enum Error {
     Stream {
         /// Its handle.
         address: u64,
-        /// What is wrong with it, and what to do.
+        /// Its fault, and the remedy.
         problem: String,
     },
     /// Kernels that have yet to be compiled, while the stream is being captured.
@@ -360,7 +360,7 @@ pub enum Error {
     Unavailable {
         /// Which backend.
         backend: BackendKind,
-        /// What was looked for, what was found, and what to do.
+        /// The request, the finding, and the remedy.
         reason: String,
     },
     /// A backend failed while it worked.
@@ -378,9 +378,9 @@ pub enum Error {
     Limit {
         /// Which limit.
         limit: &'static str,
-        /// What the device has.
+        /// The device's limit.
         found: u64,
-        /// What is needed.
+        /// The number needed.
         needed: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a recipe.
+//! Faults of recipes.
 
 /// Why a recipe cannot be made, or cannot be used for a model.
 #[derive(Debug, thiserror::Error)]
@@ -9,9 +9,9 @@ pub enum RecipeError {
     Text {
         /// The whole text.
         text: String,
-        /// The byte where what is wrong begins.
+        /// The byte at which the fault begins.
         at: usize,
-        /// What stands there, and what is wrong with it.
+        /// The text there, and its fault.
         found: String,
         /// What could stand there.
         allowed: String,
@@ -31,13 +31,13 @@ pub enum RecipeError {
         text: String,
         /// The byte where the stage begins.
         at: usize,
-        /// What the codec says.
+        /// The codec's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Stages that do not go together.
     #[error("{what}: {remedy}")]
     Stages {
-        /// Which, and what is wrong with them.
+        /// The stages, and their fault.
         what: &'static str,
         /// What to do.
         remedy: &'static str,
@@ -45,7 +45,7 @@ pub enum RecipeError {
     /// A momentum that never decays.
     #[error("momentum must be 0 or more and less than 1; got {got}")]
     Momentum {
-        /// What was asked for.
+        /// The requested value.
         got: f32,
     },
     /// A factor of a memory out of its range.
@@ -53,17 +53,17 @@ pub enum RecipeError {
     Factor {
         /// Which factor.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         got: f32,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: &'static str,
     },
-    /// An estimate that takes up more of what was sent than its codec's error allows.
+    /// An estimate that takes up more of a payload than the codec's error allows.
     #[error("alpha must be at most 1/(1 + omega), which is {most} here; got {got}: leave it out, or set a smaller one")]
     Alpha {
-        /// What was asked for.
+        /// The requested value.
         got: f32,
-        /// What it may be.
+        /// The values that are allowed.
         most: f32,
     },
     /// A selection that sends nothing.

@@ -29,7 +29,7 @@ pub enum SavedError {
     /// The checksum does not match: the bytes were damaged.
     #[error("its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged; take another copy")]
     Checksum {
-        /// What the bytes end with.
+        /// The checksum at the end of the bytes.
         found: u32,
         /// What they give.
         computed: u32,
@@ -39,7 +39,7 @@ pub enum SavedError {
     Field {
         /// Which field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
     },
     /// Residuals or momenta of cosine coefficients, whose blocks are of other tensors.

@@ -34,7 +34,7 @@ pub enum StateError {
     /// The checksum does not match: the bytes were damaged.
     #[error("its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged; take another copy")]
     Checksum {
-        /// What the bytes end with.
+        /// The checksum at the end of the bytes.
         found: u32,
         /// What they give.
         computed: u32,
@@ -44,7 +44,7 @@ pub enum StateError {
     Field {
         /// Which field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
     },
     /// A residual or factor with an entry that is NaN or infinite.

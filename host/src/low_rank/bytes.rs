@@ -78,7 +78,7 @@ impl LowRankState {
         Ok(bytes)
     }
 
-    /// Reads a state for tensors that the caller knows: nothing is allocated by what the bytes say.
+    /// Reads a state for tensors that the caller knows: nothing is allocated by claims of the bytes.
     pub(crate) fn from_bytes(codec: PowerSgd, table: Arc<Table>, bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(checked(bytes)?);
         let [_, side, rank, feedback] = reader.take::<4>();

@@ -1,4 +1,4 @@
-//! What the calls of a step check, and what they leave on the host, wherever the rest is computed.
+//! The checks of a step's calls, and their state on the host, wherever the rest is computed.
 
 use gradwire_kernels::arith::philox::Stream;
 use gradwire_kernels::arith::powersgd::usable;

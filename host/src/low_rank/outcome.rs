@@ -3,7 +3,7 @@
 /// What became of a tensor in a step that was finished: [`LowRankState::outcome`](crate::LowRankState::outcome).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The output holds what was sent of it.
+    /// The output holds its sent values.
     Sent,
     /// A factor, or an element of a tensor that is not compressed, came back other than finite, or a factor too large
     /// to be multiplied. The matrix is NaN in the output; nothing of it was sent. The residual keeps the finite part of

@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use crate::gradient::Gradient;
 use crate::plan::Part;
 
-/// Elements that are added together, so that a branch for what is not finite is taken once for all of them.
+/// Elements that are added together, so that a branch for non-finite values is taken once for all of them.
 const TOGETHER: usize = 64;
 
 impl LowRankState {

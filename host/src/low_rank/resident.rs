@@ -210,7 +210,7 @@ impl ResidentLowRank {
         refuse_unusable(reduced, self.table.factor_len(self.side(self.round)))
     }
 
-    /// What the state has to begin with before the first step. It goes on with anything.
+    /// The first bytes of the state before the first step. The others may be anything.
     pub fn image(&self) -> Vec<u8> {
         let mut words = self.plan.table.clone();
         words.resize(self.plan.layout.plain as usize, 0);
@@ -390,8 +390,8 @@ impl ResidentLowRank {
     /// its tensor.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]: residual and state are as they were, and the step has not begun. [`Error::Length`] for other than four
-    /// bytes; [`Error::Order`] if a step has not just begun.
+    /// [`Error::NotFinite`]: residual and state are as they were, and the step has not begun. [`Error::Length`] for
+    /// other than four bytes; [`Error::Order`] if a step has not just begun.
     pub fn check(&mut self, status: &[u8]) -> Result<(), Error> {
         if !self.codec.is_guarded() {
             return Ok(());

@@ -38,7 +38,7 @@ pub struct LowRankState {
     pub(crate) right: Vec<f32>,
     /// Of each tensor, whether L R^T, or the tensor itself, was sent and is yet to be taken off `sums`.
     pub(crate) sent: Vec<bool>,
-    /// Of each tensor, what the last finished step made of it.
+    /// Of each tensor, its outcome in the last finished step.
     pub(crate) fates: Vec<Fate>,
     /// Of each tensor, whether a factor of the step under way could not be used.
     pub(crate) poisoned: Vec<bool>,
@@ -87,7 +87,7 @@ impl PartialEq for Scratch {
     }
 }
 
-/// What the memory of a state is for, in an error.
+/// The name of the memory of a state in errors.
 const STATE: &str = "a state of PowerSGD";
 
 /// Numbers, all zero.
@@ -190,8 +190,8 @@ impl LowRankState {
         Some([of(Side::Left, &self.left), of(Side::Right, &self.right)])
     }
 
-    /// The residual: what was not sent so far, an entry for each element of the gradient. All are finite: where M - L
-    /// R^T overflows, nothing is kept, here as in the next step.
+    /// The residual: the values that were not sent so far, an entry for each element of the gradient. All are finite:
+    /// where M - L R^T overflows, nothing is kept, here as in the next step.
     ///
     /// # Errors
     /// [`Error::Order`] while a step is under way; [`Error::Backend`] if there is no memory for it.
@@ -259,7 +259,7 @@ impl LowRankState {
         Ok(())
     }
 
-    /// Takes over the residual of a worker that leaves: the sum of all workers' residuals stays what it was, but for
+    /// Takes over the residual of a worker that leaves: the sum of all workers' residuals stays the same, but for
     /// the rounding of the additions.
     ///
     /// ```

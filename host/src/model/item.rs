@@ -1,4 +1,4 @@
-//! What the table of a model's tensors is made from.
+//! The entries from which the table of a model's tensors is made.
 
 use crate::plan::Span;
 

@@ -268,7 +268,7 @@ impl ModelPlan {
         Ok(())
     }
 
-    /// Writes payloads, one a tensor, as a body; what is between its parts becomes zero.
+    /// Writes payloads, one a tensor, as a body; bytes between its parts become zero.
     ///
     /// # Errors
     /// [`Error::Length`] for other than [`ModelPlan::body_bytes`], or more or fewer payloads than tensors;

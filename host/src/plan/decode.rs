@@ -57,7 +57,7 @@ impl DecodePlan {
         Self { header: header.fixed(), payloads, bodies: false }
     }
 
-    /// What the payloads say of themselves.
+    /// The header of the payloads.
     pub fn header(&self) -> &Header {
         &self.header
     }

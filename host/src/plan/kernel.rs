@@ -9,7 +9,7 @@ use crate::wire::CodecId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
-    /// Writes zeros over what is bound of the status, the workspace and the output.
+    /// Writes zeros over the bound parts of the status, the workspace and the output.
     Clear,
     /// Leaves in the status word where the first element is that is not finite.
     FiniteScan,
@@ -37,7 +37,7 @@ pub enum Kernel {
     TopKFilterAgain,
     /// Counts the keys of a range.
     TopKHistogram,
-    /// Counts what is kept of each tile.
+    /// Counts the kept entries of each tile.
     TopKCount,
     /// Writes the kept entries.
     TopKEmit,
@@ -59,13 +59,13 @@ pub enum Kernel {
     RandomGather,
     /// Puts entries in the places that a seed draws.
     RandomScatter,
-    /// Makes the columns of factors orthonormal. As a shader, it takes them from what was all-reduced first.
+    /// Makes the columns of factors orthonormal. As a shader, it first takes them from the all-reduced values.
     PowerSgdFactor,
     /// Forms gradient + residual, and multiplies it by right factors.
     PowerSgdLeft,
     /// Forms gradient + residual, and multiplies its transpose by left factors.
     PowerSgdRight,
-    /// Sums up what the tiles gave of a factor.
+    /// Sums the tiles' parts of a factor.
     PowerSgdGather,
     /// Writes the product of two factors.
     PowerSgdExpand,
@@ -77,7 +77,7 @@ pub enum Kernel {
     CombineSegments(CodecId),
     /// Encodes many tensors of one buffer, each of them one bucket.
     EncodeTensors(CodecId),
-    /// Takes off a residual what was sent of it last.
+    /// Subtracts the last sent values from a residual.
     TopKSettle,
     /// Measures the Elias codes of each unit of 256 codes.
     EliasMeasure,

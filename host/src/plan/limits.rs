@@ -16,7 +16,7 @@ use crate::kind::BackendKind;
 /// statistics all start at multiples of 256 bytes, the coarsest alignment that a device asks of a binding.
 const CHUNK_UNIT: u64 = 64 * SPAN as u64;
 
-/// What bounds a single pass on a device, and what the device promises. Larger tensors take several passes.
+/// The bounds of a single pass on a device, and the promises of the device. Larger tensors take several passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes of one binding.

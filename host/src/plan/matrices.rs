@@ -107,7 +107,7 @@ impl Table {
         Ok(())
     }
 
-    /// Checks what is one for all tensors.
+    /// Checks the settings that all tensors share.
     pub(crate) fn expect_model(&self, rank: usize, tensors: usize) -> Result<(), Error> {
         differ("rank", None, rank as u64, self.rank as u64)?;
         differ("number of tensors", None, tensors as u64, self.parts.len() as u64)
@@ -127,7 +127,7 @@ impl Table {
         self.parts.iter().enumerate().filter(|(_, part)| part.compressed)
     }
 
-    /// Splits what is sent into the factors of the matrices.
+    /// Splits a message into the factors of the matrices.
     pub(crate) fn split<'a>(&self, side: Side, mut sent: &'a [f32]) -> Vec<&'a [f32]> {
         let cut = |(_, part): (usize, &Part)| {
             let (mine, others) = sent.split_at(part.dimension(side) * self.rank);

@@ -172,7 +172,7 @@ impl Pass {
         &self.params
     }
 
-    /// What it works on.
+    /// The buffers that it works on.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
     }
@@ -182,7 +182,7 @@ impl Pass {
         self.groups
     }
 
-    /// Whether the kernel takes on trust what it finds in memory, and would read or write elsewhere if that were wrong:
+    /// Whether the kernel trusts the contents of memory, and would read or write elsewhere if that were wrong:
     /// a table of tensors, segments or matrices, indices, what an earlier pass of the plan left.
     ///
     /// [`Session::run`](crate::session::Session::run) refuses such a pass, and

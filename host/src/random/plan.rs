@@ -17,7 +17,7 @@ use crate::seed::Seed;
 /// 2018, section 2, with equal probabilities.
 ///
 /// * **Shape**: any 1-D gradient of up to 2^31 elements, f32.
-/// * **Size**: 4 k bytes: what is sent is k values and nothing else.
+/// * **Size**: 4 k bytes: k values and nothing else.
 /// * **Indices**: k distinct ones, each set of k as likely as any other but for what the permutation of the seed has of
 ///   its own (`docs/wire.md`, Random entries).
 /// * **Linear**: the values of several workers can be summed by any all-reduce, and the sum decodes to the sum.
@@ -148,7 +148,7 @@ impl RandomK {
         })
     }
 
-    /// The same with the factor of what is sent.
+    /// The same with the factor of the values to send.
     pub(crate) fn encode_params(&self, n: u64, seed: Seed) -> Result<RandomParams, Error> {
         let _environment = FloatEnvironment::standard();
         let mut params = self.params(n, seed)?;

@@ -1,6 +1,6 @@
 //! How payloads go from rank to rank.
 
-/// How what the ranks have encoded becomes their mean: the messages of a step, and who sums.
+/// How payloads of the ranks become their mean: the messages of a step, and who sums.
 ///
 /// Every algorithm leaves the same bits on every rank, whatever the order in which messages arrive: sums are made in an
 /// order that the numbers of the ranks fix. With error feedback nothing is lost: the gradients and all residuals before

@@ -4,11 +4,11 @@ use super::promise::Promise;
 use crate::error::{Error, RecipeError};
 use crate::plan::EncodePlan;
 
-/// What is kept from step to step.
+/// The state from step to step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Error feedback: what was not sent is added to the next gradient.
+    /// Error feedback: the error of a payload is added to the next gradient.
     pub feedback: bool,
     /// The part of the residual that counts, from 0 to 1: with gradient g and residual e, `beta e + gamma g` is
     /// encoded, and the residual becomes what of it was not sent. 1 unless said otherwise, as in GRACE (Xu et al.,
@@ -57,7 +57,7 @@ pub enum Shift {
     },
 }
 
-/// What is encoded is formed in a plane: `factor` times the plane plus `gain` times the gradient.
+/// The encoded values are formed in a state buffer: `factor` times the plane plus `gain` times the gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Formed {
     pub(crate) factor: f32,
@@ -69,7 +69,7 @@ pub(crate) struct Formed {
 }
 
 impl Memory {
-    /// Whether what is encoded is formed before the encode, and its residual after it.
+    /// Whether the encoded values are formed before the encode, and its residual after it.
     pub(crate) fn is_formed(&self) -> bool {
         self.shift.is_some() || self.feedback && (self.beta != 1.0 || self.gamma != 1.0)
     }
@@ -116,7 +116,7 @@ impl Memory {
         }
     }
 
-    /// How what is encoded is formed, of tensors of which the longest promises this.
+    /// How the encoded values are formed, of tensors of which the longest promises this.
     pub(crate) fn formed(&self, promise: &Promise) -> Result<Option<Formed>, Error> {
         let stages = |what, remedy| Err(RecipeError::Stages { what, remedy }.into());
         let weight = match self.shift {

@@ -15,7 +15,7 @@ pub struct Promise {
     /// Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
     /// assumption A).
     pub delta: Option<f64>,
-    /// What is sent by several workers can be summed on the way.
+    /// The messages of several workers can be summed on the way.
     pub linear: bool,
     /// No random draw: every seed gives the same payload.
     pub deterministic: bool,
@@ -36,7 +36,7 @@ impl Promise {
             // The error is a part of C(x) - x and a part of x, which may point the same way.
             (true, true) => ((omega.sqrt() + omega) / (1.0 + omega)).powi(2),
         };
-        // Without a bound, what is large is cut off.
+        // Without a bound, large values are cut off.
         let (unbiased, delta) = (!scaled && !deterministic && omega.is_finite(), above_0(1.0 - omega));
         Self { unbiased, omega: Some(omega).filter(|omega| omega.is_finite()), delta, linear: false, deterministic }
     }

@@ -9,7 +9,7 @@ use crate::float_environment::FloatEnvironment;
 use crate::gradient::Dtype;
 
 impl Recipe {
-    /// What the recipe promises of a tensor of `n` elements.
+    /// The promises of the recipe for a tensor of `n` elements.
     ///
     /// ```
     /// use gradwire::{OneBit, Recipe};

@@ -37,7 +37,7 @@ use crate::wire::Entropy;
 /// | entropy coding | `elias`, after `ternary`, `qsgd`, `float:int8` and `float:int16`, after a selection too | [`Qsgd::elias`](crate::Qsgd::elias): codes of as many bits as a level needs |
 /// | entropy coding | `delta`, after the same | [`Qsgd::delta`](crate::Qsgd::delta): fewer bits than `elias` for levels from 31 on |
 /// | entropy coding | `base3`, after `ternary` and `qsgd:bits=2`, after a selection too | [`Ternary::base3`](crate::Ternary::base3): five codes in a byte, and runs of zeros in one |
-/// | entropy coding | `sparse`, after the same as `elias` | [`Qsgd::sparse`](crate::Qsgd::sparse): places and levels of what is not zero |
+/// | entropy coding | `sparse`, after the same as `elias` | [`Qsgd::sparse`](crate::Qsgd::sparse): places and levels of the codes that are not zero |
 /// | vote | `vote`, after `sign:unit` and `signum` | [`Recipe::vote`]: the majority of the ranks, not their mean |
 /// | factors | `powersgd:rank=4`, `powersgd:rank=4+qsgd:bits=8` | [`PowerSgd`], summed in f32, or through a [`Quantizer`] |
 /// | entries that the seed draws | `randomk:0.01`, `randomk:k=100`, `randomk:0.01,unbiased` | [`RandomK`] |
@@ -81,7 +81,7 @@ pub struct Recipe {
     pub(crate) select: Option<TopK>,
     /// Steps over which the part that is kept falls to the one that was set.
     pub(crate) warm_up: u64,
-    /// What was asked for; [`Recipe::rotation`] is what runs. `None` if the codec brings the same one.
+    /// The requested rotation; [`Recipe::rotation`] is the one that runs. `None` if the codec brings the same one.
     pub(super) rotation: Option<Rotation>,
     /// What takes the gradient to coefficients, of which all other stages are.
     pub(crate) dct: Option<Dct>,
@@ -100,7 +100,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// The published methods with the defaults of GRACE (Xu et al., ICDCS 2021), which a text names as
-    /// `grace:terngrad`. More stages may follow. [`Method::differs`] says what is not as in GRACE's code.
+    /// `grace:terngrad`. More stages may follow. [`Method::differs`] lists the differences from GRACE's code.
     ///
     /// ```
     /// use gradwire::Recipe;
@@ -135,7 +135,7 @@ impl Recipe {
         }
     }
 
-    /// The same with this quantization of what is sent, in place of the one it has, and with this one's packing of
+    /// The same with this quantization of the values to send, instead of the one it has, and with this one's packing of
     /// codes.
     ///
     /// ```
@@ -187,7 +187,7 @@ impl Recipe {
         self
     }
 
-    /// The same without any memory: what is not sent is lost.
+    /// The same without any memory: values that are not sent are lost.
     pub fn without_feedback(mut self) -> Self {
         self.memory = Memory::default();
         self
@@ -199,7 +199,7 @@ impl Recipe {
         self
     }
 
-    /// The same with momentum of this factor, and without error feedback: what is encoded is u = m u + g.
+    /// The same with momentum of this factor, and without error feedback: the encoded values are u = m u + g.
     ///
     /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: Compressed optimisation for non-convex
     /// problems", ICML 2018, algorithm 2, Signum: the sign of a momentum. Its (1 - m) g in place of g changes no
@@ -222,7 +222,7 @@ impl Recipe {
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v
     /// = v + u + g; here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those
-    /// that were sent. What is kept, and saved, is u + g, of which m times is the next step's u: so a step takes no
+    /// that were sent. The saved state is u + g, of which m times is the next step's u: so a step takes no
     /// more memory than the plain form, but for a copy of the gradient, which a step that fails puts back.
     ///
     /// ```
@@ -237,9 +237,9 @@ impl Recipe {
         self
     }
 
-    /// The same with a momentum that stays at the entries that a selection sends. Otherwise it becomes zero there, as in
-    /// section 3.2 of "Deep gradient compression", which stops stale momentum; with the authors' code it is a setting
-    /// (`momentum_masking`).
+    /// The same with a momentum that stays at the entries that a selection sends. Otherwise it becomes zero there, as
+    /// in section 3.2 of "Deep gradient compression", which stops stale momentum; with the authors' code it is a
+    /// setting (`momentum_masking`).
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -301,8 +301,8 @@ impl Recipe {
     ///   beside them have the same bound, all of them together. They are then gathered, and not summed on the way.
     /// * **Choosing it**: a payload can be longer than its gradient: about sqrt(1 + omega) times for an unbiased codec,
     ///   and as much as the residual that has gathered. Several times the largest honest norm leaves room for that.
-    /// * **Determinism**: backend to backend. Each rank decodes on the CPU, and takes norms as [`Recipe::clip`] does, right
-    ///   to 2^-22 of themselves. So all ranks refuse alike.
+    /// * **Determinism**: backend to backend. Each rank decodes on the CPU, and takes norms as [`Recipe::clip`] does,
+    ///   right to 2^-22 of themselves. So all ranks refuse alike.
     /// * **Costs**: every payload is decoded once more, on the CPU. It takes 4 bytes of memory per element for a time.
     /// * **Not with**: factors, random-k, votes, two phases and the tree of gtopk, in which no rank sees what another
     ///   one has sent; and not in queued steps.
@@ -345,15 +345,15 @@ impl Recipe {
     /// error feedback goes with it, since each step has another basis.
     ///
     /// With [`Rotation::own`] each rank draws its own signs. What each has sent is rotated back before it is added to
-    /// the sum, in the order of the ranks, which takes a rotation per rank. The errors of ranks with equal gradients are
-    /// then independent, and the mean of N ranks has 1/N of the squared error. With common signs a codec without draws
-    /// keeps all of it.
+    /// the sum, in the order of the ranks, which takes a rotation per rank. The errors of ranks with equal gradients
+    /// are then independent, and the mean of N ranks has 1/N of the squared error. With common signs a codec without
+    /// draws keeps all of it.
     ///
     /// [`Eden`](crate::Eden) and [`Drive`](crate::Drive) are of rotated gradients. Their recipes bring the rotation of
     /// Vargaftik et al., with own signs and the bucket as its block. Another block than the bucket is refused. Set
-    /// here, the rotation is as given, with common signs unless it is [`Rotation::own`]. In a text `rotate` beside these
-    /// codecs says what they bring, and `rotate:common` that all ranks have the same signs. A rotation that is the one
-    /// that the codec brings leaves with the codec, if [`Recipe::quantize`] sets another.
+    /// here, the rotation is as given, with common signs unless it is [`Rotation::own`]. In a text `rotate` beside
+    /// these codecs says what they bring, and `rotate:common` that all ranks have the same signs. A rotation that is
+    /// the one that the codec brings leaves with the codec, if [`Recipe::quantize`] sets another.
     ///
     /// ```
     /// use gradwire::{Eden, Qsgd, Recipe, Rotation};
@@ -397,9 +397,9 @@ impl Recipe {
     /// and columns of each tensor's matrix.
     ///
     /// Source: Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization", 2024, algorithm 1. Its momentum m =
-    /// beta m + lr g loses the transform back of what was sent. Here residual, momentum and estimates are of
+    /// beta m + lr g loses the sent values, transformed back. Here residual, momentum and estimates are of
     /// coefficients themselves, which is the same, since the transform is linear, and has one basis for ever: so a step
-    /// takes one transform each way, and what is sent and what is kept add up as after any other codec, to the bit.
+    /// takes one transform each way, and payload and residual add up as after any other codec, to the bit.
     /// DeMo is `dct:tiles+topk:k=32,block=4096,clamped+ef:beta=0.999,gamma=<lr>`, and the sign of the mean after it.
     /// Three things differ: of a side that 64 does not divide, theirs takes the largest divisor up to 64, and here what
     /// whole tiles leave comes after them, in blocks as it lies, since sides are powers of two ([`Dct::tiles`]); theirs
@@ -412,8 +412,8 @@ impl Recipe {
     /// Without `tiles`, squares are of 4096 elements as they lie. That spares a copy of the gradient each way in the
     /// host's memory, and in a device's where the model has other recipes too.
     ///
-    /// * **What is clipped** ([`Recipe::clip`]) is the gradient, before it is transformed.
-    /// * **What is not finite**: under [`NonFinite::Error`] the gradient is looked through before. A sum of a block
+    /// * **Clipping** ([`Recipe::clip`]) is of the gradient, before it is transformed.
+    /// * **Non-finite values**: under [`NonFinite::Error`] the gradient is scanned before. A sum of a block
     ///   that overflows is refused under the number of the coefficient.
     /// * **Where**: on every backend, and of gradients in the host's memory or in a device's.
     ///
@@ -488,7 +488,7 @@ impl Recipe {
         self.algorithm
     }
 
-    /// What is kept from step to step.
+    /// The state from step to step.
     pub fn memory(&self) -> Memory {
         self.memory
     }
@@ -503,7 +503,7 @@ impl Recipe {
         self.factors.is_none() && self.random.is_none()
     }
 
-    /// Whether what is sent can be summed on the way, by an all-reduce. Factors can, unless they go through a
+    /// Whether the messages can be summed on the way, by an all-reduce. Factors can, unless they go through a
     /// quantizer.
     pub fn is_linear(&self) -> bool {
         self.is_none() || self.factors.is_some() && self.quantize == Quantize::Exact || self.random.is_some()
@@ -796,7 +796,7 @@ impl OfFactors<'_> {
     /// How a factor of `n` entries is encoded. The residual is of matrices, and no codec's. What feedback refuses is
     /// refused all the same: what a factor does not send, the residual does not send again if it is as large.
     pub(crate) fn plan(self, n: usize) -> Result<EncodePlan, Error> {
-        // What is not finite is looked for in the matrix. A factor that overflows is sent as NaN, and refused or told
+        // Non-finite values are scanned for in the matrix. A factor that overflows is sent as NaN, and refused or told
         // by every rank alike.
         let Some(plan) = self.0.quantize.plan(n, NonFinite::Propagate) else {
             let (what, remedy) = ("there is no quantizer of the factors", "name one");
@@ -827,7 +827,7 @@ impl Dense<'_> {
         let plan = plan?;
         match (self.0.memory.feedback, self.0.memory.is_formed()) {
             (true, false) => plan.with_feedback(),
-            // The codec reads what was formed, and no residual.
+            // The codec reads the formed values, and no residual.
             (true, true) => self.0.memory.check_feedback(&plan).map(|()| plan),
             (false, _) => Ok(plan),
         }

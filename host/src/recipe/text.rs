@@ -61,7 +61,7 @@ impl FromStr for Recipe {
             }
         }
         if let Some(Turn { block, own }) = builder.turn {
-            // What is not said is as the codec brings it.
+            // Settings without a word are the codec's own.
             let usual = builder.recipe.brought().unwrap_or_default();
             let rotation = Rotation::block(block.unwrap_or(usual.elements()));
             builder.recipe =
@@ -265,7 +265,7 @@ impl Builder {
         }
     }
 
-    /// What the last stage is for. What else dgc and signum set follows their selection and their signs.
+    /// The kind of the last stage. Other settings of dgc and signum follow their selection and their signs.
     fn last(&self) -> Slot {
         let last = self.seen.last().map_or(0, |(_, at)| *at);
         self.seen.iter().find(|(_, at)| *at == last).map_or(Slot::What, |(slot, _)| *slot)

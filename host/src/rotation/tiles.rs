@@ -102,7 +102,7 @@ impl Tiles {
         Self(moves)
     }
 
-    /// What is moved, in the order.
+    /// The moves, in the order.
     #[cfg(any(test, feature = "cuda", feature = "wgpu"))]
     pub(crate) fn moves(&self) -> &[Move] {
         &self.0
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// What the test above rests on: no two elements have one place.
+    /// The assumption of the test above: no two elements have one place.
     #[test]
     fn the_order_is_a_bijection() {
         for matrices in models() {

@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::gradient::Gradient;
 use crate::words::no_memory;
 
-/// What the memory of entries is for, in an error.
+/// The name of the memory of entries in errors.
 pub(crate) const ENTRIES: &str = "the entries that are kept";
 
-/// What the memory of statistics is for, in an error.
+/// The name of the memory of statistics in errors.
 pub(crate) const STATISTICS: &str = "statistics of the gradient";
 
 /// Entries of a gradient: the index of each, rising, and the bits of its value as f32.

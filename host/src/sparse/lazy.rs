@@ -1,4 +1,4 @@
-//! The residual of top-k's error feedback, from which what was sent is taken off when the next step reads it anyway.
+//! The residual of top-k's error feedback, from which the sent values are subtracted when the next step reads it.
 
 use gradwire_kernels::arith::topk::key;
 
@@ -63,7 +63,7 @@ impl LazyResidual {
         Self { sums, sent }
     }
 
-    /// What is yet to be taken off, and the sums that it is taken off.
+    /// The sent values that are still to be subtracted, and the sums that have them.
     pub(crate) fn unsettled(&mut self) -> (&[Sent], &mut [f32]) {
         (&self.sent, &mut self.sums)
     }
@@ -73,12 +73,12 @@ impl LazyResidual {
         self.sent.clear();
     }
 
-    /// What is yet to be taken off, of segments that rise.
+    /// The sent values that are still to be subtracted, of ascending segments.
     pub(crate) fn pending(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// The residual with what was sent still in it.
+    /// The residual before the sent values are subtracted.
     pub(crate) fn sums(&self) -> &[f32] {
         &self.sums
     }
@@ -111,7 +111,7 @@ impl From<Vec<f32>> for LazyResidual {
     }
 }
 
-/// Makes zero what was sent of sums.
+/// Makes the sent sums zero.
 pub(crate) fn take_off(sent: &[Sent], sums: &mut [f32]) {
     for sent in sent {
         let range = sent.start as usize..(sent.start + sent.elements) as usize;

@@ -1,4 +1,4 @@
-//! The passes beside a selection's own: the look for what is not finite, and the decode of kept entries. Pure.
+//! The passes beside a selection's own: the scan for non-finite values, and the decode of kept entries. Pure.
 
 use gradwire_kernels::params::{ScatterParams, THREADS, scatter_flags};
 

@@ -90,7 +90,7 @@ impl SparsePayload {
         self.bytes
     }
 
-    /// What the payload is.
+    /// The header.
     pub fn header(&self) -> &SparseHeader {
         &self.header
     }

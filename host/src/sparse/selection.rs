@@ -31,9 +31,9 @@ pub struct Selection {
     sizes: Sizes,
     table: Vec<u32>,
     passes: Vec<Pass>,
-    /// What takes off the residual what is late.
+    /// The passes that subtract deferred values from the residual.
     settle: Vec<Pass>,
-    /// Under the policy that refuses what is not finite: what looks for it, of a residual that is settled first.
+    /// Under the policy that refuses non-finite values: the scan for them, of a residual that is settled first.
     scan: Vec<Pass>,
     /// Where that leaves its verdict, in bytes of the workspace of a caller's.
     status_at: u64,
@@ -55,7 +55,7 @@ impl TopK {
     ///
     /// A threshold is not offered, estimated or not, since how many entries it keeps is known on the device alone. Nor
     /// is a part of each sign, nor are values that are not sent as they are. Under
-    /// [`NonFinite::Error`](crate::NonFinite::Error) the look for what is not finite is a call of its own, before the
+    /// [`NonFinite::Error`](crate::NonFinite::Error) the scan for non-finite values is a call of its own, before the
     /// one that selects: [`Scan`](crate::embed::Scan), and [`Selection::check`]; a session has no such call, and
     /// selects whatever it finds. A session on the CPU refuses these passes.
     ///
@@ -66,16 +66,16 @@ impl TopK {
         self.select_in_passes(n, dtype, feedback, false, limits)
     }
 
-    /// [`TopK::selection`] with feedback, of a residual from which what was sent is taken off when the next selection
-    /// reads it anyway: [`LazyResidual`](crate::LazyResidual) where the state is in the caller's memory. Entries are
-    /// those of `selection`, bit for bit, and so is the residual once it is settled.
+    /// [`TopK::selection`] with feedback, of a residual from which the sent values are subtracted when the next
+    /// selection reads it anyway: [`LazyResidual`](crate::LazyResidual) where the state is in the caller's memory.
+    /// Entries are those of `selection`, bit for bit, and so is the residual once it is settled.
     ///
     /// What was sent of each segment is two words of the table that the workspace begins with. The selection leaves
     /// them there, and the next one finds them: no host is asked, so that a CUDA graph may record it and repeat it. So
     /// the workspace's first [`Selection::table_bytes`] are part of the state: they hold [`Selection::table`] before
     /// the first step, are kept from step to step, and are no other selection's. Before a checkpoint, before anything
     /// else than the next selection reads or writes the residual, and before another selection takes it over,
-    /// [`Settle`](crate::embed::Settle) takes off what is late.
+    /// [`Settle`](crate::embed::Settle) subtracts deferred values.
     ///
     /// Late are segments that do not lie within 8192 elements, counted from the last multiple of 32 that is not after
     /// their first. Others have their zeros at once, since the kernel that selects from them has just written there,
@@ -189,7 +189,7 @@ impl Selection {
         self.sizes.of(Role::Workspace)
     }
 
-    /// What the first bytes of the workspace have to hold: copied to the device once. The passes leave it as it is, but
+    /// The first bytes of the workspace: copied to the device once. The passes leave it as it is, but
     /// for what those of a [`TopK::lazy_selection`] keep there.
     pub fn table(&self) -> Vec<u8> {
         crate::words::little_endian(&self.table).into_owned()

@@ -1,4 +1,4 @@
-//! The passes that take off a lazy residual what was sent of it. Pure.
+//! The passes that subtract the sent values from a lazy residual. Pure.
 
 use gradwire_kernels::params::{SelectParams, TILE, segment};
 

@@ -28,13 +28,14 @@ pub enum Entropy {
     ///
     /// Source: Elias 1975, as above, delta codes.
     Delta,
-    /// As places and levels of the codes that are not zero, of what [`Entropy::Elias`] takes: where c of 16384 codes are
-    /// not zero, each takes log2(16384 / c) + 2 bits, a sign, and as many as the largest level of these minus 1 has; and
-    /// 16384 codes take a word. It pays where fewer than one in ten is not zero. Of 10^6 values with one bucket, two
-    /// bits and the L2 norm some 800 are not, and the payload has 1,700 bytes.
+    /// As places and levels of the codes that are not zero, of what [`Entropy::Elias`] takes: where c of 16384 codes
+    /// are not zero, each takes log2(16384 / c) + 2 bits, a sign, and as many as the largest level of these minus 1
+    /// has; and 16384 codes take a word. It pays where fewer than one in ten is not zero. Of 10^6 values with one
+    /// bucket, two bits and the L2 norm some 800 are not, and the payload has 1,700 bytes.
     ///
-    /// Source: Alistarh et al., "QSGD", NIPS 2017, section 3.1 and theorem 3.2, whose code is of gaps and levels; Elias,
-    /// "Efficient storage and retrieval by content and address of static files", J. ACM 21(2), 1974, for the places.
+    /// Source: Alistarh et al., "QSGD", NIPS 2017, section 3.1 and theorem 3.2, whose code is of gaps and levels;
+    /// Elias, "Efficient storage and retrieval by content and address of static files", J. ACM 21(2), 1974, for the
+    /// places.
     Sparse,
 }
 

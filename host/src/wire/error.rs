@@ -44,14 +44,14 @@ pub enum PayloadError {
         /// What reads that kind.
         reader: &'static str,
     },
-    /// A header field outside of what the format allows.
+    /// A header field outside of the format.
     #[error("its header field {field} is {found}, and {allowed} is allowed")]
     Field {
         /// Which field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
-        /// What it may hold.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A gradient of another length than the reader expects.
@@ -67,9 +67,9 @@ pub enum PayloadError {
         "its checksum is {found:#010x}, and its bytes give {computed:#010x}: it was damaged on the way; have it sent again"
     )]
     Checksum {
-        /// What the header says.
+        /// The checksum in the header.
         found: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// The table of packed codes does not name the words that there are.
@@ -87,7 +87,7 @@ pub enum PayloadError {
     Index {
         /// Which index, from 0.
         at: u64,
-        /// What is wrong with it.
+        /// Its fault.
         what: &'static str,
     },
     /// Nothing is wrong with the bytes, but there is no memory for them.

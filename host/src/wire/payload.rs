@@ -58,7 +58,7 @@ impl Payload {
         self.bytes
     }
 
-    /// What the payload is.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }

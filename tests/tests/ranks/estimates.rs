@@ -283,6 +283,21 @@ fn a_recipe_with_a_vote_gives_the_majority() {
     }
 }
 
+/// With feedback that forms its values, the residual is that of the rank's own payload: `g - sign(g)`.
+#[test]
+fn a_vote_leaves_the_residual_of_what_the_rank_sent() {
+    let gradient = |rank: u32| cases::normal(N, 70 + u64::from(rank));
+    let residuals = together(Threads::group(RANKS).expect("three ranks"), |rank, mut group| {
+        let mut compressor = compressor("sign:unit+ef:beta=0+vote");
+        compressor.exchange(&Device::cpu(), &mut group, &mut gradient(rank)).expect("a vote");
+        compressor.residual().expect("a residual")
+    });
+    for (rank, residual) in (0..).zip(residuals) {
+        let expected: Vec<f32> = gradient(rank).iter().map(|g| g - if *g >= 0.0 { 1.0 } else { -1.0 }).collect();
+        assert_eq!(bits(&residual), bits(&expected), "rank {rank}");
+    }
+}
+
 /// Algorithm 2 of Bernstein et al. 2018 with the mean of signs in place of their vote: m = 0.9 m + 0.1 g, then its
 /// signs.
 #[test]

@@ -1,10 +1,7 @@
 //! A compressor whose state is in a device's memory.
 
 use super::cosines::Cosines;
-use super::finite::Finite;
-use super::ground::Resident;
-use super::kept::Kept;
-use super::memory::{Plane, Queue};
+use super::device::Resident;
 use super::norms::Norms;
 use super::state::State;
 #[cfg(feature = "cuda")]
@@ -13,8 +10,9 @@ use crate::backend::cuda::{Cuda, DeviceSlice};
 use crate::backend::wgpu::Wgpu;
 use crate::collective::Collective;
 use crate::compressor::core::Compressor;
-use crate::compressor::part::{Method, Part};
+use crate::compressor::method::{AnyResident, Model, Part};
 use crate::compressor::planes::{Planes, zeros};
+use crate::compressor::queue::{Finite, Plane, Queue};
 use crate::compressor::step::Made;
 use crate::device::Device;
 use crate::embed::DeviceMemory;
@@ -25,8 +23,8 @@ use crate::recipe::Algorithm;
 ///
 /// Made by [`Compressor::resident`]. An exchange leaves what [`Compressor::exchange`] on that device leaves, bit for
 /// bit; what crosses the bus are payloads, factors that no quantizer takes or that `finite` looks through, entries of
-/// random-k, and tensors that go uncompressed. With factors through a quantizer on a [`Wgpu`], drivers that fuse what they multiply and add may leave
-/// other last bits (docs/powersgd.md).
+/// random-k, and tensors that go uncompressed. With factors through a quantizer on a [`Wgpu`], drivers that fuse what
+/// they multiply and add may leave other last bits (docs/powersgd.md).
 ///
 /// ```no_run
 /// # #[cfg(feature = "wgpu")]
@@ -63,7 +61,7 @@ use crate::recipe::Algorithm;
 ///   was not measured on a GPU.
 /// * **Order**: everything goes to the device's stream or queue. The call waits for payloads, factors and entries,
 ///   which it hands to the group, and for norms if it clips; the last decode may still run when it returns, and is
-///   before what is queued there later.
+///   before later work there.
 pub struct ResidentCompressor<D: DeviceMemory> {
     /// Without its planes.
     pub(super) inner: Compressor,
@@ -72,8 +70,7 @@ pub struct ResidentCompressor<D: DeviceMemory> {
     pub(super) staged: D,
     pub(super) device: Device,
     pub(super) state: State<D>,
-    /// Bytes that were handed over in the step before the last one, and what was taken of it, where the last one can be
-    /// taken back.
+    /// Bytes that were sent in the step before the last one, and its digest, if the last one can be taken back.
     pub(super) last: Option<(u64, u32)>,
 }
 
@@ -98,11 +95,11 @@ impl Compressor {
     {
         let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
-        if self.parts.iter().any(|part| part.recipe.vote) {
+        if self.parts.iter().any(|part| part.group.recipe.vote) {
             let what = "a vote is counted in the host's memory, and the gradient is to stay in the device's";
             return Err(RecipeError::Stages { what, remedy: "use Compressor::exchange, or leave out vote" }.into());
         }
-        if self.parts.iter().any(|part| part.recipe.algorithm() != Algorithm::Gather) {
+        if self.parts.iter().any(|part| part.group.recipe.algorithm() != Algorithm::Gather) {
             let what = "gtopk and twophase work in the host's memory, and the gradient is to stay in the device's";
             let remedy = "use Compressor::exchange, or leave out gtopk and twophase";
             return Err(RecipeError::Stages { what, remedy }.into());
@@ -112,12 +109,14 @@ impl Compressor {
         inner.parts.iter_mut().try_for_each(|part| part.fit(&memory.limits()))?;
         // SAFETY: all memory is made here.
         let queue = unsafe { Queue::new(memory) };
-        let packed = |part: &Part| part.elements() != inner.elements();
-        let cosines = |part: &Part| Cosines::new(&queue, part, packed(part));
+        let cosines = |Part { group, .. }: &Part| {
+            let packed = group.elements() != inner.elements();
+            Cosines::new(&queue, group, packed)
+        };
         let state = State {
             planes: all_of(planes.kept().map(|plane| queue.plane(plane)))?,
-            parts: inner.parts.iter().map(|part| Kept::new(&queue, &inner, part)).collect::<Result<_, _>>()?,
-            norms: inner.parts.iter().map(|part| Norms::new(&queue, part)).collect::<Result<_, _>>()?,
+            methods: inner.parts.iter().map(|part| method(&queue, &inner, part)).collect::<Result<_, _>>()?,
+            norms: inner.parts.iter().map(|part| Norms::new(&queue, &part.group)).collect::<Result<_, _>>()?,
             cosines: inner.parts.iter().map(cosines).collect::<Result<_, _>>()?,
             finite: match inner.parts.iter().any(Part::expects_finite_mean) {
                 true => Some(Finite::new(&queue)?),
@@ -166,7 +165,7 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let mut host = self.inner.clone();
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&self.memory) };
-        let State { planes, parts, .. } = &self.state;
+        let State { planes, methods, .. } = &self.state;
         let elements = self.elements();
         host.planes = Planes::new(elements, planes.each_ref().map(Option::is_some))?;
         let read = |plane: &Option<Plane<D::Room>>| match plane {
@@ -178,9 +177,9 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
             }
         };
         host.planes.set(all_of(planes.each_ref().map(read))?);
-        for (kept, part) in parts.iter().zip(&mut host.parts) {
-            if let (Kept::LowRank(kept), Method::LowRank { state, .. }) = (kept, &mut part.method) {
-                *state = kept.download(&queue)?;
+        for (method, part) in methods.iter().zip(&mut host.parts) {
+            if let (Some(resident), Some(low_rank)) = (method.low_rank(), part.method.low_rank_mut()) {
+                low_rank.state = resident.download(&queue)?;
             }
         }
         Ok(host)
@@ -191,12 +190,12 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         let Self { inner, memory, state, .. } = self;
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&*memory) };
-        for (index, kept) in state.parts.iter_mut().enumerate() {
+        for (index, resident) in state.methods.iter_mut().enumerate() {
             if inner.parts[index].warm_up(inner.steps)? {
-                // Until there is memory for it, the part is none.
-                let part = inner.parts[index].part.take();
-                *kept = Kept::new(&queue, inner, &inner.parts[index])?;
-                inner.parts[index].part = part;
+                // Without memory for it, the next step tries again.
+                let fraction = inner.parts[index].group.fraction.take();
+                *resident = method(&queue, inner, &inner.parts[index])?;
+                inner.parts[index].group.fraction = fraction;
             }
         }
         Ok(())
@@ -224,10 +223,10 @@ impl<D: DeviceMemory> ResidentCompressor<D> {
         inner.broken_off = true;
         let (shared, _) = inner.split();
         let stamp = shared.stamp();
-        let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
-        let done = shared.attempt(&mut ground, group);
-        let whole = matches!(done, Ok(Made::Kept)) || ground.undo().is_ok_and(|undone| undone);
-        let spoiled = if let Ok(Made::Skipped) = done { ground.spoil() } else { Ok(()) };
+        let mut memory = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
+        let done = shared.attempt(&mut memory, group);
+        let whole = matches!(done, Ok(Made::Kept)) || memory.undo().is_ok_and(|undone| undone);
+        let spoiled = if let Ok(Made::Skipped) = done { memory.spoil() } else { Ok(()) };
         inner.broken_off = !whole || spoiled.is_err();
         if done.is_ok() && !inner.broken_off {
             *last = Some(before);
@@ -293,6 +292,12 @@ impl ResidentCompressor<Cuda> {
         // SAFETY: the caller answers for the memory.
         unsafe { self.step(group, gradient) }
     }
+}
+
+/// The method of a part, with its memory on the device.
+fn method<D: DeviceMemory>(queue: &Queue<'_, D>, of: &Compressor, part: &Part) -> Result<AnyResident<D>, Error> {
+    let model = Model { tensors: &of.tensors, elements: of.elements(), run: of.run };
+    AnyResident::of(queue, &part.method, &part.group, model)
 }
 
 /// All of them, or the first error.

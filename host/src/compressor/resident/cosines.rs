@@ -1,43 +1,41 @@
-//! The cosine transform of a part, where the gradient lies.
+//! The cosine transform of a group's gradient, in a device's memory.
 
-use super::finite::Finite;
-use super::kept::{pack, unpack};
-use super::memory::Queue;
-use crate::compressor::part::Part;
+use crate::compressor::group::Group;
+use crate::compressor::queue::{Finite, Queue, pack, unpack};
 use crate::embed::{Cosine, DeviceMemory, Tiling, TurnBuffers, Work};
 use crate::error::Error;
 use crate::plan::{Limits, Pass};
 use crate::rotation::{Dct, Tiles};
 
-/// What takes a part to coefficients and back.
+/// The transform of a group to coefficients and back.
 pub(super) struct Cosines<D: DeviceMemory> {
     dct: Dct,
-    /// The order in which elements are transformed, if it is not the one in which they lie.
+    /// The order in which elements are transformed, if it is not that of the gradient.
     order: Option<Tiles>,
-    /// Elements of the part.
+    /// Elements of the group.
     elements: u64,
-    /// The part's tensors one after another, where the model has others.
+    /// Memory for the concatenated tensors, if the model has others.
     packed: Option<D::Room>,
-    /// What a transform leaves, or the elements in their order, before they take the gradient's place.
+    /// The output of a transform, or the elements in their order, before they replace the gradient.
     turned: D::Room,
     finite: Option<Finite<D>>,
 }
 
 impl<D: DeviceMemory> Cosines<D> {
-    /// None for a part that stays as it is.
-    pub(super) fn new(queue: &Queue<'_, D>, part: &Part, packed: bool) -> Result<Option<Self>, Error> {
-        let (elements, Some(dct)) = (part.elements() as u64, part.recipe.dct) else { return Ok(None) };
+    /// None for a group without a transform.
+    pub(super) fn new(queue: &Queue<'_, D>, group: &Group, packed: bool) -> Result<Option<Self>, Error> {
+        let (elements, Some(dct)) = (group.elements() as u64, group.recipe.dct) else { return Ok(None) };
         if elements == 0 {
             return Ok(None);
         }
         let room = || queue.room(4 * elements);
         let cosines = Self {
             dct,
-            order: part.order.clone(),
+            order: group.order.clone(),
             elements,
             packed: if packed { Some(room()?) } else { None },
             turned: room()?,
-            finite: Finite::under(queue, part.recipe.policy())?,
+            finite: Finite::under(queue, group.recipe.policy())?,
         };
         // A device that is too small is refused here, and in no step.
         cosines.passes(&queue.memory().limits()).map(|_| Some(cosines))
@@ -55,43 +53,42 @@ impl<D: DeviceMemory> Cosines<D> {
         Ok(passes)
     }
 
-    /// Puts coefficients in place of the part's gradient. What is not finite is refused before, where the recipe
-    /// refuses it.
-    pub(super) fn there(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
-        let input = self.taken(queue, part, gradient)?;
-        self.finite.as_ref().map_or(Ok(()), |finite| finite.refuse(queue, part, &input))?;
+    /// Replaces the group's gradient by coefficients. Non-finite values are refused before, if the recipe refuses them.
+    pub(super) fn there(&self, queue: &Queue<'_, D>, group: &Group, gradient: &D::Slice) -> Result<(), Error> {
+        let input = self.taken(queue, group, gradient)?;
+        self.finite.as_ref().map_or(Ok(()), |finite| finite.refuse(queue, group, &input))?;
         let turned = queue.all(&self.turned);
         let Some(tiles) = &self.order else {
             self.turn(queue, &input, &turned, false)?;
-            return unpack(queue, part.ranges(), &turned, gradient);
+            return unpack(queue, group.ranges(), &turned, gradient);
         };
         self.put(queue, tiles, &input, &turned, false)?;
         self.turn(queue, &turned, &input, false)?;
-        self.given(queue, part, gradient)
+        self.given(queue, group, gradient)
     }
 
-    /// Puts the part's gradient in place of coefficients.
-    pub(super) fn back(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
-        let input = self.taken(queue, part, gradient)?;
+    /// Replaces coefficients by the group's gradient.
+    pub(super) fn back(&self, queue: &Queue<'_, D>, group: &Group, gradient: &D::Slice) -> Result<(), Error> {
+        let input = self.taken(queue, group, gradient)?;
         let turned = queue.all(&self.turned);
         self.turn(queue, &input, &turned, true)?;
-        let Some(tiles) = &self.order else { return unpack(queue, part.ranges(), &turned, gradient) };
+        let Some(tiles) = &self.order else { return unpack(queue, group.ranges(), &turned, gradient) };
         self.put(queue, tiles, &turned, &input, true)?;
-        self.given(queue, part, gradient)
+        self.given(queue, group, gradient)
     }
 
-    /// The part's elements one after another.
-    fn taken(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<D::Slice, Error> {
+    /// The group's elements, concatenated.
+    fn taken(&self, queue: &Queue<'_, D>, group: &Group, gradient: &D::Slice) -> Result<D::Slice, Error> {
         let Some(packed) = &self.packed else { return Ok(gradient.clone()) };
         let packed = queue.all(packed);
-        pack(queue, part.ranges(), gradient, &packed)?;
+        pack(queue, group.ranges(), gradient, &packed)?;
         Ok(packed)
     }
 
-    /// [`Cosines::taken`], backwards.
-    fn given(&self, queue: &Queue<'_, D>, part: &Part, gradient: &D::Slice) -> Result<(), Error> {
+    /// The inverse of [`Cosines::taken`].
+    fn given(&self, queue: &Queue<'_, D>, group: &Group, gradient: &D::Slice) -> Result<(), Error> {
         let Some(packed) = &self.packed else { return Ok(()) };
-        unpack(queue, part.ranges(), &queue.all(packed), gradient)
+        unpack(queue, group.ranges(), &queue.all(packed), gradient)
     }
 
     /// Puts elements in their order, or back.

@@ -1,16 +1,12 @@
-//! A compressor whose state lies in a device's memory.
+//! A compressor whose state is in a device's memory.
 
 mod compressor;
 mod cosines;
-mod finite;
-mod ground;
-mod kept;
-mod memory;
+mod device;
 mod norms;
 #[cfg(feature = "cuda")]
 mod queued;
 mod state;
-mod steps;
 #[cfg(feature = "cudarc")]
 mod view;
 

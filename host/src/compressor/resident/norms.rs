@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::memory::Queue;
 use crate::compressor::clip::{NORM, gain, measures};
-use crate::compressor::part::Part;
+use crate::compressor::group::Group;
+use crate::compressor::queue::Queue;
 use crate::embed::{DeviceMemory, EncodeBuffers, EncodeModel, Piece, WithTable, Work, sealed};
 use crate::error::Error;
 use crate::gradient::Dtype;
@@ -12,7 +12,7 @@ use crate::model::{Layout, ModelPlan};
 use crate::plan::{Limits, Pass};
 use crate::seed::Seed;
 
-/// The memory in which a part's norms are found.
+/// The memory in which a group's norms are found.
 pub(super) struct Norms<D: DeviceMemory> {
     plan: ModelPlan,
     table: D::Room,
@@ -22,12 +22,12 @@ pub(super) struct Norms<D: DeviceMemory> {
 }
 
 impl<D: DeviceMemory> Norms<D> {
-    /// None for a part that is not clipped.
-    pub(super) fn new(queue: &Queue<'_, D>, part: &Part) -> Result<Option<Self>, Error> {
-        if part.recipe.clipped().is_none() {
+    /// None for a group that is not clipped.
+    pub(super) fn new(queue: &Queue<'_, D>, group: &Group) -> Result<Option<Self>, Error> {
+        if group.recipe.clipped().is_none() {
             return Ok(None);
         }
-        let layout = Layout::new(part.spans.clone())?;
+        let layout = Layout::new(group.spans.clone())?;
         let plan = ModelPlan::new(&NORM, &layout, Dtype::F32, &queue.memory().limits())?;
         Ok(Some(Self {
             table: queue.holding(&plan.table())?,
@@ -38,7 +38,7 @@ impl<D: DeviceMemory> Norms<D> {
         }))
     }
 
-    /// What the part's gradient is multiplied by; none if it is as it is.
+    /// The factor that clips the group's gradient; none if its norm is within the limit.
     pub(super) fn gain(&self, queue: &Queue<'_, D>, gradient: &D::Slice, limit: f64) -> Result<Option<f32>, Error> {
         let body = queue.all(&self.body);
         let buffers = EncodeBuffers {

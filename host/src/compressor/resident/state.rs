@@ -1,11 +1,10 @@
 //! What of a compressor is in a device's memory.
 
 use super::cosines::Cosines;
-use super::finite::Finite;
-use super::kept::Kept;
-use super::memory::{Plane, Queue};
 use super::norms::Norms;
+use crate::compressor::method::AnyResident;
 use crate::compressor::planes::Held;
+use crate::compressor::queue::{Finite, Plane, Queue};
 use crate::embed::DeviceMemory;
 use crate::error::Error;
 
@@ -13,7 +12,8 @@ use crate::error::Error;
 pub(super) struct State<D: DeviceMemory> {
     /// The planes, in the order of [`Held`].
     pub(super) planes: [Option<Plane<D::Room>>; 4],
-    pub(super) parts: Vec<Kept<D>>,
+    /// The method of each part.
+    pub(super) methods: Vec<AnyResident<D>>,
     /// What finds the norms of the parts that are clipped.
     pub(super) norms: Vec<Option<Norms<D>>>,
     /// What takes the parts that go as coefficients there and back.
@@ -32,12 +32,12 @@ impl<D: DeviceMemory> State<D> {
     /// Queues copies of planes of this many bytes, and of the parts' own memory, as they are before a step.
     pub(super) fn keep(&mut self, queue: &Queue<'_, D>, bytes: u64) -> Result<(), Error> {
         self.planes.iter().flatten().try_for_each(|plane| queue.keep(plane, bytes))?;
-        self.parts.iter_mut().try_for_each(|kept| kept.keep(queue))
+        self.methods.iter_mut().try_for_each(|method| method.keep(queue))
     }
 
     /// Queues what puts planes of this many bytes, and the parts' own memory, back to before the last step.
     pub(super) fn undo(&mut self, queue: &Queue<'_, D>, bytes: u64) -> Result<(), Error> {
         self.planes.iter().flatten().try_for_each(|plane| queue.restore(plane, bytes))?;
-        self.parts.iter_mut().try_for_each(|kept| kept.undo(queue))
+        self.methods.iter_mut().try_for_each(|method| method.undo(queue))
     }
 }

@@ -39,8 +39,8 @@ impl ResidentCompressor<Cuda> {
             return Err(Error::Dtype { expected: Dtype::F32.name(), found: ty.name });
         }
         let (slice, _guard) = gradient.lend_mut(stream);
-        // SAFETY: cudarc frees memory, and orders other streams, after what was queued while the guard is held; no
-        // graph records it.
+        // SAFETY: cudarc frees memory, and orders other streams, after the work that was queued while the guard is
+        // held; no graph records it.
         unsafe { self.exchange(group, slice) }
     }
 }

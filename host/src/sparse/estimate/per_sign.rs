@@ -18,7 +18,7 @@ const LEAST: f32 = f32::from_bits(1);
 /// By how much a threshold is divided that too few entries reach, one after another. Then all are taken.
 const DIVISORS: [f64; 3] = [2.0, 4.0, 16.0];
 
-/// What is known of finite elements.
+/// The statistics of finite elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sides {
     /// How many elements are below zero.
@@ -162,7 +162,7 @@ mod tests {
                 let (kept, taken, most) = searched(&x, part);
                 let k = rounded_up(part, N as u64 / 2) as u32;
                 assert!(kept.into_iter().eq(0..2 * k), "{part}: the first are the largest");
-                // Twice and a half what is kept, and a fortieth of all.
+                // Twice and a half the kept entries, and a fortieth of all.
                 let bound = 5 * k as usize + N / 40;
                 assert!(taken == 1 && most <= bound, "{part}: {taken} thresholds, {most} entries for {k}");
             }

@@ -12,7 +12,7 @@ const CORRECTIONS: u32 = 10;
 /// ln(1/0.25): the first of several stages of SIDCo is for that part of the elements.
 const FIRST: f64 = 2.0 * std::f64::consts::LN_2;
 
-/// What is known of a gradient's elements.
+/// The statistics of a gradient's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Known {
     /// Some are not finite.
@@ -57,7 +57,7 @@ pub(crate) struct About {
     best: Option<(f32, u64)>,
 }
 
-/// What the next threshold comes from.
+/// The source of the next threshold.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// There is one threshold.

@@ -4,14 +4,12 @@ use std::borrow::Cow;
 
 use gradwire_kernels::params::{DECODE_SPAN, RestoreParams};
 
-use super::ranks::Ranks;
 use crate::backend::cuda::{Cuda, CudaRoom, DeviceSlice};
+use crate::compressor::method::AnyResident;
 use crate::compressor::planes::Held;
+use crate::compressor::queue::{Queue, Ranks, Scan, ScanBuffers};
 use crate::compressor::resident::ResidentCompressor;
-use crate::compressor::resident::finite::{Scan, ScanBuffers};
-use crate::compressor::resident::ground::Resident;
-use crate::compressor::resident::kept::Kept;
-use crate::compressor::resident::memory::Queue;
+use crate::compressor::resident::device::Resident;
 use crate::embed::{Piece, Work, sealed};
 use crate::error::Error;
 use crate::plan::{Bindings, Kernel, Limits, Params, Pass, Role, STATUS_BYTES, Span};
@@ -53,15 +51,15 @@ impl Guard {
         cuda.warm_up_passes(&Restore { elements: 1, words: 1, copies: false }.passes(&limits)?)
     }
 
-    /// Queues a scan of this rank's gradient and momentum, each plus the residual, and a gather of what the ranks find.
+    /// Queues a scan of this rank's gradient and momentum, each plus the residual, and a gather of the ranks' findings.
     ///
     /// PowerSGD has its residual elsewhere. A sum with it that is not finite makes the mean NaN, which is scanned.
     pub(super) fn scan<G: StreamCollective + ?Sized>(
         &self,
-        ground: &Resident<'_, Cuda>,
+        memory: &Resident<'_, Cuda>,
         ranks: &mut Ranks<'_, G>,
     ) -> Result<(), Error> {
-        let Resident { queue, state, gradient, elements, .. } = ground;
+        let Resident { queue, state, gradient, elements, .. } = memory;
         let plane = |held: Held| state.plane(held).map(|plane| queue.all(&plane.now));
         let (residual, mine) = (plane(Held::Residual), queue.all(&self.mine));
         let scanned = [Some(*gradient), plane(Held::Momentum)];
@@ -73,10 +71,11 @@ impl Guard {
         ranks.gather(&mine, &queue.all(&self.all), self.each)
     }
 
-    /// Queues a scan of the mean, and restores: if any scan of any rank has found something, the state becomes what it
-    /// was before the step, and all of the mean NaN. It is so on every rank, since all have the same mean.
-    pub(super) fn judge(&self, ground: &Resident<'_, Cuda>) -> Result<(), Error> {
-        let Resident { queue, state, gradient, elements, .. } = ground;
+    /// Queues a scan of the mean, and restores: if any scan of any rank has found something, the state is
+    /// rolled back to before the step, and all of the mean becomes NaN. It is so on every rank, since all have the same
+    /// mean.
+    pub(super) fn judge(&self, memory: &Resident<'_, Cuda>) -> Result<(), Error> {
+        let Resident { queue, state, gradient, elements, .. } = memory;
         let (found, of_ranks) = (queue.all(&self.all), self.each * u64::from(self.ranks));
         let status = queue.part(&found, of_ranks, STATUS_BYTES);
         let buffers = ScanBuffers { values: *gradient, residual: None, status };
@@ -89,13 +88,10 @@ impl Guard {
             let work = Restore { elements: bytes / 4, words, copies: before.is_some() };
             queue.run(work, RestoreBuffers { before, now, status: found })
         };
-        let of_parts = state.parts.iter().flat_map(|kept| match kept {
-            Kept::LowRank(kept) => kept.planes().to_vec(),
-            Kept::Dense(_) | Kept::Sparse(_) | Kept::Random(_) | Kept::Rotated(_) => Vec::new(),
-        });
+        let of_methods = state.methods.iter().flat_map(AnyResident::planes);
         let planes = state.planes.iter().flatten().map(|plane| (plane, 4 * *elements));
         planes
-            .chain(of_parts)
+            .chain(of_methods)
             .try_for_each(|(plane, bytes)| restore(Some(queue.all(&plane.before)), queue.all(&plane.now), bytes))?;
         restore(None, *gradient, 4 * *elements)
     }

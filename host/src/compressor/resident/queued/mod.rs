@@ -1,23 +1,21 @@
 //! Exchanges that are queued on a CUDA stream, with nothing that goes through the host.
 
 mod guard;
-mod ranks;
 mod refused;
-mod sent;
+mod uncompressed;
 
 use self::guard::Guard;
-use self::ranks::Ranks;
-use self::sent::{Sent, Uncompressed};
+use self::uncompressed::Uncompressed;
 use super::compressor::ResidentCompressor;
-use super::ground::Resident;
-use super::kept::Kept;
-use super::memory::Queue;
+use super::device::Resident;
 use super::state::State;
 use crate::backend::cuda::{Cuda, DeviceSlice, Event};
 use crate::collective::Collective;
 use crate::compressor::core::Compressor;
 use crate::compressor::frame::{self, Writer};
-use crate::compressor::ground::Ground;
+use crate::compressor::memory::Memory;
+use crate::compressor::method::Part;
+use crate::compressor::queue::{Queue, Ranks};
 use crate::embed::ops::Ops;
 use crate::error::{Error, ExchangeError};
 use crate::seed::Seed;
@@ -82,9 +80,10 @@ pub struct QueuedCompressor {
     between: Between,
 }
 
-/// What there is for the exchange between the ranks.
+/// The memory and the settings of an exchange between the ranks.
 pub(super) struct Between {
-    sent: Vec<Sent>,
+    /// Of each part, the bytes of a message, or the most of several.
+    sizes: Vec<u64>,
     whole: Option<Uncompressed>,
     /// None if all tensors go uncompressed without momentum.
     guard: Option<Guard>,
@@ -124,9 +123,9 @@ impl Compressor {
     ///
     /// # Errors
     /// [`RecipeError::Stages`](crate::RecipeError::Stages) for a recipe of which a step has no fixed size on the
-    /// device, or asks the host: with `finite`, `clip`, `peers`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`, `topk:above`,
-    /// `estimate`, `persign`, a quantizer after `topk` or `powersgd`, a warm-up that is under way, `vote`, `rotate`,
-    /// `eden`, `drive`, `gtopk` or `twophase`.
+    /// device, or asks the host: with `finite`, `clip`, `peers`, `ef21`, `diana`, `ef:beta`, `elias`, `base3`,
+    /// `topk:above`, `estimate`, `persign`, a quantizer after `topk` or `powersgd`, a warm-up that is under way,
+    /// `vote`, `rotate`, `eden`, `drive`, `gtopk` or `twophase`.
     /// [`Error::Stream`] if the device has no stream that others can queue on. Else as [`Compressor::resident`]. The
     /// other ranks then get [`ExchangeError::Unready`], and the group can be used again. [`Error::Exchange`] if
     /// ranks differ; [`Error::Collective`] if the group fails.
@@ -165,23 +164,26 @@ impl Compressor {
         let _environment = crate::FloatEnvironment::standard();
         self.expect_whole()?;
         self.recipes.iter().try_for_each(|recipe| refused::refuse(recipe, self.steps))?;
-        self.parts.iter().try_for_each(|part| part.owner.expect_none(rank, ranks))?;
+        let mut dense = self.parts.iter().filter_map(|part| part.method.dense());
+        dense.try_for_each(|dense| dense.owner.expect_none(rank, ranks))?;
         cuda.raw_stream()?;
         let mut of = self.resident(cuda)?;
         of.warm_up()?;
         // SAFETY: all memory is the compressor's own.
         let queue = unsafe { Queue::new(&of.memory) };
-        let parts = || of.state.parts.iter().zip(&of.inner.parts);
-        let sent = parts().map(|(kept, part)| Sent::new(&queue, kept, part, ranks)).collect::<Result<Vec<_>, _>>()?;
+        let methods = of.state.methods.iter_mut().zip(&of.inner.parts);
+        let sizes = methods.map(|(method, part)| method.reserve(&queue, &part.group, ranks));
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         let whole = Uncompressed::new(&queue, &of.inner.whole)?;
         let guard = Guard::new(&queue, &of, ranks)?;
         guard.iter().try_for_each(|guard| guard.compile(cuda))?;
-        sent::common(cuda)?;
-        let cosines = of.state.cosines.iter().flatten();
-        cosines.map(|part| part.passes(&cuda.limits())).try_for_each(|passes| cuda.warm_up_passes(&passes?))?;
-        parts().zip(&sent).try_for_each(|((kept, part), sent)| sent.compile(cuda, kept, part, ranks))?;
+        uncompressed::common(cuda)?;
+        let limits = cuda.limits();
+        let of_cosines = of.state.cosines.iter().flatten().map(|cosines| cosines.passes(&limits));
+        let of_methods = of.state.methods.iter().map(|method| method.passes(&limits, ranks));
+        of_cosines.chain(of_methods).try_for_each(|passes| cuda.warm_up_passes(&passes?))?;
         let beside = Beside { given: Event::new(cuda)?, done: Event::new(cuda)?, started: false };
-        Ok(QueuedCompressor { of, between: Between { sent, whole, guard, rank, ranks, pending: false, beside } })
+        Ok(QueuedCompressor { of, between: Between { sizes, whole, guard, rank, ranks, pending: false, beside } })
     }
 }
 
@@ -205,7 +207,7 @@ impl QueuedCompressor {
     /// What all ranks have alike.
     fn sizes(&self) -> Vec<u8> {
         let whole = self.between.whole.as_ref().map_or(0, Uncompressed::size);
-        let sizes = self.between.sent.iter().map(Sent::size);
+        let sizes = self.between.sizes.iter().copied();
         [QUEUED, whole].into_iter().chain(sizes).flat_map(u64::to_le_bytes).collect()
     }
 
@@ -235,8 +237,8 @@ impl QueuedCompressor {
         unsafe { self.step(group, gradient, None) }
     }
 
-    /// Queues a step on the compressor's own stream, while the stream of `compute` goes on: the exchange waits for what
-    /// is queued there now, which leaves the gradient, and what is queued there from now on runs beside it until
+    /// Queues a step on the compressor's own stream, while the stream of `compute` goes on: the exchange waits for
+    /// the work queued there now, which writes the gradient, and later work there runs beside it until
     /// [`QueuedCompressor::join`]. Nothing is waited for here.
     ///
     /// The [`Cuda`] that the compressor was made with is then on a stream for exchanges alone, and `compute` is the
@@ -289,8 +291,8 @@ impl QueuedCompressor {
         unsafe { self.step(group, gradient, Some(compute)) }
     }
 
-    /// Lets what is queued on the stream of `compute` from now on wait for the exchange that was started last. Nothing
-    /// is waited for here.
+    /// Lets later work on the stream of `compute` wait for the exchange that was started last. Nothing is waited for
+    /// here.
     ///
     /// # Errors
     /// [`Error::Stream`] for a `compute` of another device; [`Error::Backend`] if the device fails. Neither changes
@@ -300,7 +302,7 @@ impl QueuedCompressor {
         if *started { done.hold(compute) } else { Ok(()) }
     }
 
-    /// A step, after what is queued on another stream.
+    /// A step, after the work queued on another stream.
     ///
     /// # Safety
     /// As [`QueuedCompressor::start`].
@@ -312,7 +314,7 @@ impl QueuedCompressor {
     ) -> Result<(), Error> {
         let _environment = crate::FloatEnvironment::standard();
         let Self { of: ResidentCompressor { inner, memory, device, state, last, .. }, between } = self;
-        let Between { sent, whole, guard, rank: of_rank, ranks: of_ranks, pending, beside } = between;
+        let Between { whole, guard, rank: of_rank, ranks: of_ranks, pending, beside, .. } = between;
         inner.expect_whole()?;
         let (rank, ranks) = (group.rank(), group.ranks());
         if (rank, ranks) != (*of_rank, *of_ranks) {
@@ -334,28 +336,29 @@ impl QueuedCompressor {
         let before = (inner.work.bytes, inner.digest);
         *last = None;
         let stamp = (inner.steps, inner.model);
-        let mut ground = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
+        let mut in_step = Resident { queue, device, elements, gradient, stamp, state, begun: false, written: false };
         // SAFETY: the caller answers for the group; the stream is the one that the memory's work goes to.
         let mut ranks = unsafe { Ranks::new(group, stream) };
         let seed = Seed::new(inner.run).step(inner.steps).worker(rank);
-        ground.state.keep(&ground.queue, 4 * elements)?;
-        inner.parts.iter().enumerate().try_for_each(|(index, part)| ground.form(index, part))?;
-        ground.form_whole(&inner.whole)?;
+        in_step.state.keep(&in_step.queue, 4 * elements)?;
+        inner.parts.iter().enumerate().try_for_each(|(index, part)| in_step.form(index, &part.group))?;
+        in_step.form_whole(&inner.whole)?;
         if let Some(guard) = guard {
-            guard.scan(&ground, &mut ranks)?;
+            guard.scan(&in_step, &mut ranks)?;
         }
         if let Some(whole) = whole {
-            whole.mean(&ground, &inner.whole, &mut ranks)?;
+            whole.mean(&in_step, &inner.whole, &mut ranks)?;
         }
-        for (index, (part, sent)) in inner.parts.iter().zip(&*sent).enumerate() {
-            sent.step(&mut ground, index, part, &mut ranks, seed)?;
+        for (index, Part { group, .. }) in inner.parts.iter().enumerate() {
+            let (queue, place, method) = in_step.place(index, group);
+            method.step(queue, &place, group, &mut ranks, seed)?;
         }
         if let Some(whole) = whole {
-            whole.put(&ground, &inner.whole)?;
+            whole.put(&in_step, &inner.whole)?;
         }
-        ground.end(&inner.parts)?;
+        in_step.end(&inner.parts)?;
         if let Some(guard) = guard {
-            guard.judge(&ground)?;
+            guard.judge(&in_step)?;
         }
         if compute.is_some() {
             beside.done.record(memory)?;
@@ -398,11 +401,7 @@ impl QueuedCompressor {
             *pending = false;
             // SAFETY: all memory is the compressor's own.
             let queue = unsafe { Queue::new(&*memory) };
-            for kept in &state.parts {
-                if let Kept::Sparse(kept) = kept {
-                    kept.check_end(&queue)?;
-                }
-            }
+            state.methods.iter().try_for_each(|method| method.check_end(&queue))?;
             inner.broken_off = before;
         }
         inner.expect_whole()
@@ -425,12 +424,13 @@ impl QueuedCompressor {
 
 impl Drop for QueuedCompressor {
     fn drop(&mut self) {
-        let Between { sent, whole, guard, pending, .. } = &mut self.between;
+        let Between { whole, guard, pending, .. } = &mut self.between;
         if *pending {
-            // What is queued may use it, and may never end.
-            let State { planes, parts, gradient, norms, cosines, finite } = &mut self.of.state;
-            let of_compressor = (std::mem::take(planes), std::mem::take(parts), gradient.take(), std::mem::take(norms));
-            let of_steps = (std::mem::take(cosines), finite.take(), std::mem::take(sent), whole.take(), guard.take());
+            // Queued work may use it, and may never end.
+            let State { planes, methods, gradient, norms, cosines, finite } = &mut self.of.state;
+            let of_compressor =
+                (std::mem::take(planes), std::mem::take(methods), gradient.take(), std::mem::take(norms));
+            let of_steps = (std::mem::take(cosines), finite.take(), whole.take(), guard.take());
             std::mem::forget((of_compressor, of_steps));
         }
     }
