@@ -1,8 +1,8 @@
 //! Gradwire's kernels: the arithmetic, and the GPU kernels that are built from it.
 //!
 //! On the host this crate is the arithmetic ([`arith`], on [`integer`]), the table of codecs ([`codecs`]) and the
-//! parameters ([`params`]). Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves; the crate `gradwire-ptx` has the PTX
-//! that they give.
+//! parameters ([`params`]). Compiled for `nvptx64-nvidia-cuda` it is the kernels themselves; the crate `gradwire-ptx`
+//! has the PTX that they give.
 #![no_std]
 #![cfg_attr(
     all(target_arch = "nvptx64", not(feature = "rust-cuda")),

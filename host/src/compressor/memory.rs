@@ -19,7 +19,7 @@ use crate::seed::Seed;
 /// The memory in which a step is made: the host's, or a device's. `index` is the number of a part among the parts.
 pub(super) trait Memory {
     /// Checks the gradient, makes plans for a device's limits, clips the gradient, transforms it to coefficients, adds
-    /// it to momenta, and forms the values that are encoded in state buffers.
+    /// it to momenta, and forms the values to encode, in state buffers, if the recipe forms them.
     fn begin(&mut self, parts: &mut [Part], whole: &[Whole]) -> Result<(), Error>;
 
     /// Refuses non-finite values of a part whose messages the ranks sum, before the first message: the other ranks
@@ -44,8 +44,9 @@ pub(super) trait Memory {
         weight: f32,
     ) -> Result<u64, Failure>;
 
-    /// Writes the mean over the ranks into the gradient. If the payloads were formed in a state buffer, adds to it the
-    /// values that this rank has sent.
+    /// Writes the mean over the ranks into the gradient. If the payloads were formed in a state buffer, updates it by
+    /// the values that this rank has sent: a residual loses them, an estimate takes up a share, and so does the mean of
+    /// estimates.
     fn decode(&mut self, index: usize, part: &Part, received: &Received<'_>, mean: Mean) -> Result<(), Error>;
 
     /// Refuses a non-finite gradient: [`Error::NotFinite`].

@@ -127,7 +127,8 @@ impl Compressor {
             {
                 let values = numbers(plane);
                 for (index, (sum, value)) in (0..).zip(sums.iter_mut().zip(values)) {
-                    // The first is taken as it is, a zero's sign included. Later non-finite values count as zero.
+                    // The first is taken as it is, a zero's sign included. A non-finite value counts for nothing beside
+                    // finite ones, the first too.
                     let total = match (nth, value.is_finite(), sum.is_finite()) {
                         (0, ..) | (_, true, false) => value,
                         (_, false, _) => *sum,

@@ -62,7 +62,7 @@ pub struct EncodeRandom {
     pub seed: Seed,
 }
 
-/// Values put in the places that a seed draws: over zeros, or with a weight onto its elements, as
+/// Values put in the places that a seed draws: over zeros, or with a weight onto the elements there, as
 /// [`Device::decode_random`](crate::Device::decode_random) and
 /// [`Device::decode_random_add`](crate::Device::decode_random_add) do.
 #[derive(Clone, Copy, Debug)]

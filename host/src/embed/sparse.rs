@@ -65,7 +65,7 @@ pub struct ScatterBuffers<B> {
 #[derive(Clone, Copy, Debug)]
 pub struct Select<'s>(pub &'s Selection);
 
-/// The scan for non-finite values of gradient + residual, where the codec refuses it
+/// The scan for non-finite values of gradient + residual, where the codec refuses them
 /// ([`NonFinite::Error`](crate::NonFinite::Error)): nothing under the other policy.
 ///
 /// Once [`Selection::status_bytes`] of the workspace are copied to the host, [`Selection::check`] tells whether to go

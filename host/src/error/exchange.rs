@@ -78,7 +78,7 @@ pub enum ExchangeError {
          link is at fault, and restore all ranks from states of one step"
     )]
     Parted {
-        /// The first rank with a known digest.
+        /// The first rank that knows what it got in that step.
         first: u32,
         /// The first rank that got something else.
         rank: u32,
@@ -111,7 +111,7 @@ pub enum ExchangeError {
     Norm {
         /// Which rank.
         rank: u32,
-        /// The L2 norm of its payload, as text.
+        /// The L2 norm of the values that it sent for the tensors of a recipe, as text.
         norm: String,
         /// The bound, as text.
         bound: String,

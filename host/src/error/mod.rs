@@ -100,7 +100,7 @@ pub enum Error {
          by Device::pack, or use Device::encode; what is packed, Device::unpack makes one of fixed width"
     )]
     Packed {
-        /// The requested value.
+        /// The operation or the memory that was asked for.
         asked: &'static str,
     },
     /// Codes that cannot be packed as asked for.
@@ -136,7 +136,7 @@ pub enum Error {
         /// What to do instead: the settings that are allowed.
         remedy: String,
     },
-    /// A buffer's length differs from that of the plan or the payload.
+    /// A buffer's length does not fit the plan or the payload.
     #[error("the {what} holds {found} {unit}, but {expected} are needed; resize it to match")]
     Length {
         /// Which buffer.
@@ -154,9 +154,9 @@ pub enum Error {
          first step, or make the plan without feedback"
     )]
     NoResidual {
-        /// The elements that the residual needs.
+        /// The length that the residual needs.
         expected: u64,
-        /// Their unit.
+        /// The unit of that length: elements or bytes.
         unit: &'static str,
     },
     /// A residual for a plan that has no error feedback.

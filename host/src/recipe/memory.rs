@@ -4,7 +4,7 @@ use super::promise::Promise;
 use crate::error::{Error, RecipeError};
 use crate::plan::EncodePlan;
 
-/// The state from step to step.
+/// Which state is kept from step to step, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Memory {
@@ -57,7 +57,7 @@ pub enum Shift {
     },
 }
 
-/// The encoded values are formed in a state buffer: `factor` times the plane plus `gain` times the gradient.
+/// The encoded values are formed in a state buffer: `factor` times its old values plus `gain` times the gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Formed {
     pub(crate) factor: f32,

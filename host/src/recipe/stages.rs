@@ -222,8 +222,8 @@ impl Recipe {
     ///
     /// Source: Lin, Han, Mao, Wang and Dally, "Deep gradient compression", ICLR 2018, section 3.2, whose residual is v
     /// = v + u + g; here it is v + (u + g), each operation rounded. Where entries are selected, u becomes zero at those
-    /// that were sent. The saved state is u + g, of which m times is the next step's u: so a step takes no
-    /// more memory than the plain form, but for a copy of the gradient, which a step that fails puts back.
+    /// that were sent. The state that is kept, and saved, is u + g, of which m times is the next step's u: so a step
+    /// takes no more memory than the plain form, but for a copy of the gradient, which a step that fails puts back.
     ///
     /// ```
     /// use gradwire::{Recipe, TopK};
@@ -488,7 +488,7 @@ impl Recipe {
         self.algorithm
     }
 
-    /// The state from step to step.
+    /// Which state is kept from step to step, and how.
     pub fn memory(&self) -> Memory {
         self.memory
     }

@@ -61,7 +61,7 @@ impl FromStr for Recipe {
             }
         }
         if let Some(Turn { block, own }) = builder.turn {
-            // Settings without a word are the codec's own.
+            // A setting that the text leaves out is that of the codec's own rotation, or the default.
             let usual = builder.recipe.brought().unwrap_or_default();
             let rotation = Rotation::block(block.unwrap_or(usual.elements()));
             builder.recipe =

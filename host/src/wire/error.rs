@@ -44,7 +44,7 @@ pub enum PayloadError {
         /// What reads that kind.
         reader: &'static str,
     },
-    /// A header field outside of the format.
+    /// A header field with a value that the format does not allow.
     #[error("its header field {field} is {found}, and {allowed} is allowed")]
     Field {
         /// Which field.

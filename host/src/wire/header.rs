@@ -59,7 +59,7 @@ impl std::fmt::Display for Bucket {
 
 /// What a payload is: everything that decoding it needs besides its body.
 ///
-/// Every header is within the format. It comes from a plan
+/// Every header has only values that the format allows. It comes from a plan
 /// ([`EncodePlan::header`](crate::EncodePlan::header)), from a payload ([`Payload::header`](super::Payload::header)) or
 /// from received bytes ([`Header::read`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,8 +207,8 @@ impl Header {
         out
     }
 
-    /// Reads and checks a header, and that a payload of `total` bytes has the length that it describes. The body is not
-    /// read.
+    /// Reads and checks a payload's header, and that `bytes` has the length that the header describes. The body is not
+    /// checked.
     pub fn read(bytes: &[u8]) -> Result<Self, PayloadError> {
         let total = bytes.len() as u64;
         let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {

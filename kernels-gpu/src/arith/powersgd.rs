@@ -54,8 +54,8 @@ pub fn term(sum: f32, left: f32, right: f32) -> f32 {
     sum + left * right
 }
 
-/// The residual after gradient + residual: the sum, or the old residual if the sum is not finite, so that one NaN does
-/// not stay for ever.
+/// The residual after gradient + residual: the sum; if that is not finite, the old residual; if neither is, zero. So one
+/// NaN does not stay for ever.
 #[inline(always)]
 pub fn kept(sum: f32, residual: f32) -> f32 {
     if sum.is_finite() {

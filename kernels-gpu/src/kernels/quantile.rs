@@ -296,7 +296,7 @@ unsafe fn encode_part(p: &EncodeParams, b: &Buffers, part: u32) {
             let edges = (first - part) >> p.bucket_log2 << p.bits;
             // SAFETY: the unit has an element, so its bucket's scalars are in the buffer.
             let means = unsafe { b.scalars.add((first >> p.bucket_log2 << p.bits) as usize) };
-            // SAFETY: as above; what the block wrote lies after a barrier.
+            // SAFETY: as above; a barrier is between the block's writes and this read.
             let poisoned = unsafe { *means } & MAGNITUDE >= INF_BITS;
             let mut unit_codes = [0; SLOTS];
             for slot in 0..SLOTS {

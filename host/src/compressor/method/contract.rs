@@ -63,7 +63,7 @@ pub(crate) trait Gathered: Method {
         values: &mut Vec<f32>,
     ) -> Result<Vec<Range<usize>>, Error>;
 
-    /// The elements of the gradient whose momentum ends, since this rank has sent them.
+    /// The elements of the gradient that rank `rank` has sent, and whose momentum it clears.
     fn masked(&self, group: &Group, received: &Received<'_>, rank: usize) -> Result<Vec<u32>, Error>;
 
     /// A step by the recipe's own algorithm, with all its messages; the bytes that were sent. The gradient becomes the

@@ -7,19 +7,19 @@ use cuda_std::shared_array;
 /// The block's words.
 #[inline(always)]
 fn words() -> *mut u32 {
-    shared_array![u32; crate::device::SHARED_WORDS]
+    shared_array![u32; crate::device::sizes::SHARED_WORDS]
 }
 
 /// The block's bins.
 #[inline(always)]
 fn bins() -> *mut u32 {
-    shared_array![u32; crate::device::BINS as usize]
+    shared_array![u32; crate::device::sizes::BINS as usize]
 }
 
 /// The block's stage, aligned for the widest that lies in it.
 #[inline(always)]
 fn stage() -> *mut f64 {
-    shared_array![f64; crate::device::STAGE as usize / 2]
+    shared_array![f64; crate::device::sizes::STAGE as usize / 2]
 }
 
 /// Writes a word of the block's shared memory.

@@ -7,13 +7,13 @@ use crate::device::sizes::{OWN_WORDS, PADDED};
 /// The block's tile.
 #[inline(always)]
 fn tile() -> *mut u8 {
-    shared_array![u32; crate::device::TILE_BYTES as usize / 4].cast()
+    shared_array![u32; crate::device::sizes::TILE_BYTES as usize / 4].cast()
 }
 
 /// The block's list.
 #[inline(always)]
 fn list() -> *mut u16 {
-    shared_array![u16; (crate::device::LISTED * crate::device::TILE_WARPS) as usize]
+    shared_array![u16; (crate::device::sizes::LISTED * crate::device::sizes::TILE_WARPS) as usize]
 }
 
 /// What stands for a byte of the tile.

@@ -13,7 +13,7 @@ pub(super) const BATCH: u32 = 8;
 /// Parts of a unit that have a decoder each, if buckets are small.
 pub(super) const PARTS: usize = 4;
 
-/// The elements of a thread: they do not change while it works.
+/// A thread's lane and its warp's first element, which do not change while it works.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// Lane of the warp.

@@ -217,7 +217,8 @@ trait Less<const N: usize> {
 /// `N` elements of a column, from `at` on and `stride` apart: gradient + residual, or what was left of it before. With
 /// `FULL` all are there, else those below `rows`; of others nothing is read, and they are zero.
 ///
-/// `less` gives what is taken off the residuals. With `form.write` the residual becomes the sum, unless that is not finite.
+/// `less` gives what is taken off the residuals. With `form.write` the residual becomes the sum, unless that is not
+/// finite.
 ///
 /// # Safety
 /// The elements are bound, and no other thread's; what `less` is made of is there.
@@ -266,7 +267,7 @@ unsafe fn elements<const FULL: bool, const N: usize>(
             }
         }
         if form.rest {
-            // SAFETY: the caller ensures that the factors' entries after `less` are in the stage.
+            // SAFETY: the caller ensures that the factors' entries that `less` is made of are in the stage.
             let less = unsafe { less.of() };
             for j in 0..N {
                 old[j] = kept(old[j] - less[j], 0.0);

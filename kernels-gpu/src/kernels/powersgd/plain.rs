@@ -14,10 +14,11 @@ kernel! {
     ///
     /// # What
     /// With `FORM`, gradient + residual, which waits in the workspace; the residual becomes the sum, or stays as it
-    /// was if that is not finite. With `SCAN` besides, nothing but the complement of the first such element, in the status.
-    /// With `SEND`, what waits is written as it is sent. With `COMMIT`, the means are written to the output, and the
-    /// residual becomes zero, but where a mean is not finite: then the tensor is poisoned, and unless it was a short
-    /// while ago, or there is no feedback, the residual stays. As `low_rank/plain.rs` of the host crate, bit for bit.
+    /// was if that is not finite. With `SCAN` besides, nothing but the complement of the first such element, in the
+    /// status. With `SEND`, what waits is written as it is sent. With `COMMIT`, the means are written to the output,
+    /// and the residual becomes zero, but where a mean is not finite: then the tensor is poisoned, and unless it was a
+    /// short while ago, or there is no feedback, the residual stays. As `low_rank/plain.rs` of the host crate, bit for
+    /// bit.
     ///
     /// # Arguments
     /// * `p`; `input`: with `FORM`, the gradient. Read. `residual`: read with `FORM` and `COMMIT`, and written.

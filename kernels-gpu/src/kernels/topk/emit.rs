@@ -113,7 +113,7 @@ kernel! {
 }
 
 /// Leaves in the table what is kept of a segment where no ties are counted: all from the cut on. Of tiles that were
-/// filtered again, the first may have the key below it sure: up to their end those are kept, and after it none.
+/// filtered again, the first ones may have the key below it sure: up to their end those are kept, and after it none.
 ///
 /// # Safety
 /// All lanes arrive together, of one tile after another; as the kernel asks.

@@ -22,7 +22,7 @@ kernel! {
     /// * `indices`, `values`: not used.
     ///
     /// # Thread mapping
-    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector. Those after make 4096 words zero each.
+    /// `1 << samples_log2` blocks a segment; 8 lanes read a sector. The blocks after those make 4096 words zero each.
     ///
     /// # Shared memory
     /// 32 words, and the stage.

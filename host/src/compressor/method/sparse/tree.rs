@@ -56,7 +56,7 @@ pub(super) fn run(
     Ok(bytes)
 }
 
-/// This rank's selection. The rest goes into the residual after the step.
+/// This rank's selection. The rest goes into the residual's new values.
 fn encode(
     host: &mut Host<'_>,
     (sparse, group): (&Sparse, &Group),
@@ -79,7 +79,7 @@ fn read((sparse, group): (&Sparse, &Group), step: Stamp, message: &[u8], rank: u
     sparse.entries(group, rank, bytes)
 }
 
-/// A new selection from both. Entries that drop go into the residual after the step.
+/// A new selection from both. Entries that drop go into the residual's new values.
 fn merge(
     host: &mut Host<'_>,
     (sparse, group): (&Sparse, &Group),
