@@ -5,7 +5,7 @@ use std::time::Instant;
 use gradwire::{Collective, CollectiveError, Compressor, Device, Error, Recipe};
 use gradwire_planner::{Algorithm, Choice, CodecCost, Curve, Line, Network};
 
-use crate::ping::{Ping, ping};
+use crate::ping::{GroupPings, Ping, ping_group};
 
 /// Bytes of the messages that the link is measured by, and how often each goes.
 const SIZES: [usize; 4] = [1 << 8, 1 << 12, 1 << 15, 1 << 17];
@@ -14,14 +14,16 @@ const REPETITIONS: usize = 5;
 const ATTEMPTS: usize = 3;
 /// Steps by which the codec is measured, after two that do not count.
 const STEPS: usize = 5;
-/// What the engines have: a gather is always there.
-const ENGINE: [Algorithm; 3] = [Algorithm::Ring, Algorithm::TwoPhase, Algorithm::MergeTree];
+/// The algorithms of the engines: a gather is always among them.
+const ENGINE: [Algorithm; 3] = [Algorithm::Direct, Algorithm::TwoPhase, Algorithm::MergeTree];
 
 /// How the gradients of tensors with these shapes go over this group fastest with this recipe: by a gather, in two
 /// phases or by a tree, or not compressed at all. Every rank calls this, and gets the same [`Choice`], whose
 /// [`recipe`](Choice::recipe) is for [`Compressor::new`].
 ///
-/// Messages between the ranks 0 and 1 are measured ([`ping`]), and a line is fitted to them. Rank 0 measures the codec:
+/// Messages between ranks and gathers of all ranks are measured ([`ping_group`]), and a link is fitted to them: a
+/// message's start, the time between messages that a rank sends at once, and the time per byte with all ranks on the
+/// network. Rank 0 measures the codec:
 /// exchanges with itself, and with as many copies of its own payload as there are ranks. It chooses by the costs of the
 /// planner ([`Choice::new`]) and tells the others, since each would have measured something else. Recipe and margin are
 /// rank 0's.
@@ -75,9 +77,9 @@ pub fn choose<C: Collective + ?Sized>(
     // What fails here is told below, where the others wait for it.
     let measured = (rank == 0).then(|| measure(device, recipe, shapes, ranks));
     for attempt in 1..=ATTEMPTS {
-        let pings = if ranks > 1 { ping(group, &SIZES, REPETITIONS)? } else { Vec::new() };
+        let pings = if ranks > 1 { Some(ping_group(group, &SIZES, REPETITIONS)?) } else { None };
         let mut answer = match &measured {
-            Some(Ok(measured)) => measured.answer(&pings, ranks, least_margin, attempt == ATTEMPTS).to_bytes(),
+            Some(Ok(measured)) => measured.answer(pings.as_ref(), ranks, least_margin, attempt == ATTEMPTS).to_bytes(),
             Some(Err(reason)) => Answer::Refused(reason.clone()).to_bytes(),
             None => Vec::new(),
         };
@@ -154,11 +156,17 @@ struct Measured {
 }
 
 impl Measured {
-    fn answer(&self, pings: &[Ping], ranks: u32, least_margin: f64, last: bool) -> Answer {
-        let medians: Vec<(f64, f64)> = pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect();
-        // A rank alone has no link, and sends nothing over this one.
-        let network =
-            if pings.is_empty() { Network::new(1.0, 1.0) } else { Network::fit(&medians).map(|(link, _)| link) };
+    fn answer(&self, pings: Option<&GroupPings>, ranks: u32, least_margin: f64, last: bool) -> Answer {
+        let medians = |pings: &[Ping]| -> Vec<(f64, f64)> {
+            pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect()
+        };
+        let network = match pings {
+            // A rank alone has no link, and sends nothing over this one.
+            None => Network::new(1.0, 1.0),
+            Some(GroupPings { messages, gathers }) => {
+                Network::fit(&medians(messages)).and_then(|(link, _)| link.with_gathers(ranks, &medians(gathers)))
+            }
+        };
         let network = match network {
             Ok(network) => network,
             Err(_) if !last => return Answer::Again,
@@ -188,11 +196,11 @@ fn measure(device: &Device, text: &str, shapes: &[impl AsRef<[u64]>], ranks: u32
     }
     let name = recipe.to_string();
     let sums = recipe.is_linear();
-    let (alone, bytes) = steps(device, compressor()?, 1).map_err(told)?;
+    let (alone, bytes, rounds) = steps(device, compressor()?, 1).map_err(told)?;
     let decode = match sums || ranks == 1 {
         true => 0.0,
         false => {
-            let (all, _) = steps(device, compressor()?, ranks).map_err(told)?;
+            let (all, ..) = steps(device, compressor()?, ranks).map_err(told)?;
             ((all - alone) / f64::from(ranks - 1)).clamp(0.0, alone)
         }
     };
@@ -207,32 +215,37 @@ fn measure(device: &Device, text: &str, shapes: &[impl AsRef<[u64]>], ranks: u32
             sums,
             two_phase: admits("+twophase"),
             selects: admits("+gtopk") || admits("+ef+gtopk"),
+            rounds: if sums { rounds.max(1) } else { 1 },
             name,
             ..CodecCost::dense()
         }),
     })
 }
 
-/// Seconds of a step, the median of some, in which the payload comes back so often; and the bytes handed over.
-fn steps(device: &Device, mut compressor: Compressor, ranks: u32) -> Result<(f64, u64), Error> {
+/// Seconds of a step, the median of some, in which the payload comes back from `ranks` ranks; the bytes that were sent,
+/// and the number of sums.
+fn steps(device: &Device, mut compressor: Compressor, ranks: u32) -> Result<(f64, u64, u32), Error> {
     let values = |at: usize| ((at * 7919) % 1009) as f32 - 504.0;
     let given: Vec<f32> = (0..compressor.elements()).map(values).collect();
-    let (mut gradient, mut seconds) = (given.clone(), Vec::with_capacity(STEPS));
+    let (mut gradient, mut seconds, mut group) = (given.clone(), Vec::with_capacity(STEPS), Echo { ranks, sums: 0 });
     for step in 0..STEPS + 2 {
         gradient.copy_from_slice(&given);
+        group.sums = 0;
         let began = Instant::now();
-        compressor.exchange(device, &mut Echo { ranks }, &mut gradient)?;
+        compressor.exchange(device, &mut group, &mut gradient)?;
         if step > 1 {
             seconds.push(began.elapsed().as_secs_f64());
         }
     }
     seconds.sort_by(f64::total_cmp);
-    Ok((seconds[STEPS / 2], compressor.last_bytes()))
+    Ok((seconds[STEPS / 2], compressor.last_bytes(), group.sums))
 }
 
 /// A group in which every rank has what this one has.
 struct Echo {
     ranks: u32,
+    /// Sums so far.
+    sums: u32,
 }
 
 impl Collective for Echo {
@@ -256,6 +269,7 @@ impl Collective for Echo {
     }
 
     fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
+        self.sums += 1;
         Ok(())
     }
 
@@ -274,20 +288,44 @@ mod tests {
     use gradwire_planner::{Choice, CodecCost, Curve, Line};
 
     use super::{Answer, Measured, SIZES, measure};
-    use crate::ping::Ping;
+    use crate::ping::{GroupPings, Ping};
 
-    /// What is chosen where a codec takes no time, and a message 100 us and what its bytes take at 2 MB/s.
+    /// The choice for a codec that takes no time, messages of 100 us and 2 MB/s, and gathers whose messages are sent at
+    /// once.
     fn chosen(ranks: u32, recipe: &str) -> String {
+        chosen_over(100e-6, ranks, recipe).recipe
+    }
+
+    fn chosen_over(latency: f64, ranks: u32, recipe: &str) -> Choice {
         // 32768 elements, of which none are small.
         let measured = measure(&gradwire::Device::cpu(), recipe, &[[128, 128], [64, 256]], ranks).expect("a recipe");
         let none = Curve::Line(Line::new(0.0, 0.0));
         let codec = measured.codec.map(|codec| CodecCost { encode: none, decode: none, ..codec });
-        let pings = SIZES.map(|bytes| Ping { bytes, seconds: vec![100e-6 + bytes as f64 / 2e6] });
-        match (Measured { codec, ..measured }).answer(&pings, ranks, 0.05, true) {
-            Answer::Choice(text) => Choice::from_json(&text).expect("a choice").recipe,
-            Answer::Refused(reason) => reason,
-            Answer::Again => "again".to_owned(),
+        let messages = SIZES.map(|bytes| Ping { bytes, seconds: vec![latency + bytes as f64 / 2e6] });
+        let others = ranks as usize - 1;
+        let gather = |bytes: usize| latency + (bytes * others) as f64 / 2e6;
+        let gathers = SIZES.map(|bytes| bytes / others).map(|bytes| Ping { bytes, seconds: vec![gather(bytes)] });
+        let pings = GroupPings { messages: messages.to_vec(), gathers: gathers.to_vec() };
+        match (Measured { codec, ..measured }).answer(Some(&pings), ranks, 0.05, true) {
+            Answer::Choice(text) => Choice::from_json(&text).expect("a choice"),
+            Answer::Refused(reason) => panic!("{reason}"),
+            Answer::Again => panic!("no link fits"),
         }
+    }
+
+    /// 32 ranks 50 ms apart: the engines post a gather's 31 messages at once, and wait once.
+    #[test]
+    fn a_gather_waits_once_for_all_ranks() {
+        let choice = chosen_over(50e-3, 32, "qsgd:bits=4,bucket=64+ef");
+        let of = |recipe: &str| choice.ways.iter().find(|way| way.recipe == recipe).expect("a way").seconds;
+        // 31 payloads of 18 kB at 2 MB/s; the sum is two phases of 128 kB.
+        let gathered = of("qsgd:bits=4,bucket=64+ef");
+        assert!((0.050 + 0.28..0.050 + 0.31).contains(&gathered), "{gathered}");
+        // PowerSGD has two sums, each with two phases.
+        let factors = chosen_over(50e-3, 32, "powersgd:rank=2").seconds;
+        assert!((0.200..0.210).contains(&factors), "{factors}");
+        let dense = of("none");
+        assert!((0.100 + 0.125..0.100 + 0.130).contains(&dense), "{dense}");
     }
 
     #[test]

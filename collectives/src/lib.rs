@@ -34,7 +34,7 @@ pub use link::{Link, LinkError};
 pub use mpi::{Mpi, MpiSettings};
 #[cfg(feature = "nccl")]
 pub use nccl::{Nccl, NcclId, NcclSettings};
-pub use ping::{Ping, ping};
+pub use ping::{GroupPings, Ping, ping, ping_group};
 pub use sent::Sent;
 pub use threads::Threads;
 pub use together::Together;

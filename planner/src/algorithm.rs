@@ -25,6 +25,9 @@ pub enum Algorithm {
     /// Selections merged along a binary tree, of which each merge keeps as many entries as one has, and a broadcast of
     /// the result (gTop-k, Shi et al. 2019).
     MergeTree,
+    /// All-reduce by pieces to the ranks that own them, and their sums back, the messages of each half sent at once: the
+    /// engines `Threads` and `Mpi` of `gradwire-collectives`.
+    Direct,
 }
 
 /// The most ranks that the costs are computed for. Above, links that are all alike are no model of any machine.
@@ -32,8 +35,15 @@ pub const MAX_RANKS: u32 = 65_536;
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Ring, Self::RecursiveDoubling, Self::Tree, Self::AllGather, Self::TwoPhase, Self::MergeTree];
+    pub const ALL: [Self; 7] = [
+        Self::Ring,
+        Self::RecursiveDoubling,
+        Self::Tree,
+        Self::AllGather,
+        Self::TwoPhase,
+        Self::MergeTree,
+        Self::Direct,
+    ];
 
     /// Seconds over the bytes that each rank has: of the sum for an all-reduce, of its own payload for the all-gather,
     /// for two phases and for the tree of merges.
@@ -45,9 +55,12 @@ impl Algorithm {
     /// | ring | `2 (n - 1) alpha` | `2 (n - 1) / n beta` |
     /// | recursive doubling | `s alpha` | `s beta` |
     /// | tree | `2 ceil(log2 n) alpha` | `2 ceil(log2 n) beta` |
-    /// | all-gather | `(n - 1) alpha` | `(n - 1) beta` |
-    /// | two phases | `2 (n - 1) alpha` | `2 (n - 1) / n beta` |
+    /// | all-gather | `b` | `(n - 1) beta` |
+    /// | two phases, direct | `2 b` | `2 (n - 1) / n beta` |
     /// | tree of merges | as the tree | as the tree |
+    ///
+    /// `b` is the start of `n - 1` messages that a rank sends at once: `alpha + (n - 2) gap` with a
+    /// [gap](Network::gap), else `(n - 1) alpha`, as in a ring.
     ///
     /// Recursive doubling has `s = log2 n` steps for a power of two. For others it has `floor(log2 n) + 2`, since the
     /// ranks above the power send to one below it first and get the sum in the end.
@@ -69,20 +82,22 @@ impl Algorithm {
             return Err(PlanError::Ranks { found: ranks, most: MAX_RANKS, model: "a collective over links all alike" });
         }
         let (alpha, beta, others) = (network.alpha(), network.beta(), f64::from(ranks - 1));
-        let (messages, bytes) = match self {
-            Self::Ring | Self::TwoPhase => (2.0 * others, 2.0 * others / f64::from(ranks)),
+        let burst = network.burst(others);
+        let (start, bytes) = match self {
+            Self::Ring => (2.0 * others * alpha, 2.0 * others / f64::from(ranks)),
+            Self::TwoPhase | Self::Direct => (2.0 * burst, 2.0 * others / f64::from(ranks)),
             Self::RecursiveDoubling => {
                 let extra = if ranks.is_power_of_two() { 0 } else { 2 };
                 let steps = f64::from(ranks.ilog2() + extra);
-                (steps, steps)
+                (steps * alpha, steps)
             }
             Self::Tree | Self::MergeTree => {
                 let depth = f64::from(Self::depth(ranks));
-                (2.0 * depth, 2.0 * depth)
+                (2.0 * depth * alpha, 2.0 * depth)
             }
-            Self::AllGather => (others, others),
+            Self::AllGather => (burst, others),
         };
-        Ok(Line::new(messages * alpha, bytes * beta))
+        Ok(Line::new(start, bytes * beta))
     }
 
     /// Whether it sums in the network, which payloads of most codecs do not allow.

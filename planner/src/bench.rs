@@ -91,7 +91,7 @@ impl CodecCost {
             // Two phases cut a gradient at its buckets, and a rotated one cannot be cut.
             let two_phase = !matches!(row.codec.as_str(), "top-k" | "PowerSGD" | "DRIVE" | "EDEN");
             let selects = row.codec == "top-k";
-            Ok(Some(Self { name, encode, decode, header: 0.0, bytes_per_element, sums: false, two_phase, selects }))
+            Ok(Some(Self { name, encode, decode, bytes_per_element, sums: false, two_phase, selects, ..Self::dense() }))
         };
         report.rows.into_iter().enumerate().filter_map(|row| cost(row).transpose()).collect()
     }

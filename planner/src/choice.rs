@@ -68,7 +68,7 @@ impl Choice {
     /// same choice.
     ///
     /// `algorithms` are those of the engine, one of them at least an all-reduce; a gather is always among them. The
-    /// engines of `gradwire-collectives` sum as a [ring](Algorithm::Ring) does. Codecs that need one have
+    /// engines of `gradwire-collectives` sum [directly](Algorithm::Direct). Codecs that need one have
     /// [`CodecCost::two_phase`] and [`CodecCost::selects`].
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Place, PlanError, checked};
+use crate::error::{Place, PlanError, checked, positive};
 use crate::line::Line;
 
 /// Seconds over elements.
@@ -73,6 +73,14 @@ pub struct CodecCost {
     /// [`Algorithm::MergeTree`](crate::Algorithm::MergeTree).
     #[serde(default)]
     pub selects: bool,
+    /// The number of sums one after another in a step, which share the bytes: of PowerSGD one for each factor. Each has
+    /// a start of its own.
+    #[serde(default = "once")]
+    pub rounds: u32,
+}
+
+fn once() -> u32 {
+    1
 }
 
 impl CodecCost {
@@ -80,7 +88,8 @@ impl CodecCost {
     pub fn dense() -> Self {
         let name = "dense".to_owned();
         let (encode, decode) = (Curve::NONE, Curve::NONE);
-        Self { name, encode, decode, header: 0.0, bytes_per_element: 4.0, sums: true, two_phase: false, selects: false }
+        let (header, bytes_per_element, sums, two_phase, selects, rounds) = (0.0, 4.0, true, false, false, 1);
+        Self { name, encode, decode, header, bytes_per_element, sums, two_phase, selects, rounds }
     }
 
     /// What encoding costs in two phases: the gradient, and a piece of the sum.
@@ -101,6 +110,7 @@ impl CodecCost {
     pub fn check(&self) -> Result<(), PlanError> {
         self.encode.check("encode")?;
         self.decode.check("decode")?;
+        positive(|| Place::whole("rounds"), f64::from(self.rounds), "a step has a message")?;
         checked(|| Place::whole("header"), self.header)?;
         checked(|| Place::whole("bytes_per_element"), self.bytes_per_element).map(drop)
     }

@@ -28,6 +28,7 @@ pub(crate) fn ways(
     };
     let route = |algorithm: Algorithm| {
         let mut exchange = algorithm.cost(network, ranks)?;
+        exchange.start *= f64::from(codec.rounds);
         if matches!(algorithm, Algorithm::TwoPhase | Algorithm::MergeTree) {
             exchange.start += Algorithm::AllGather.cost(network, ranks)?.at(HEAD);
         }

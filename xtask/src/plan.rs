@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gradwire::Recipe;
-use gradwire_collectives::{Collective, Mpi, MpiSettings, Ping, Threads, ping};
+use gradwire_collectives::{Collective, GroupPings, Mpi, MpiSettings, Ping, Threads, ping_group};
 use gradwire_planner::{Algorithm, CodecCost, Network, Plan, PlanError, Profile, Question, gantt};
 
 use crate::place;
@@ -127,23 +127,22 @@ const SIZES: [usize; 9] = [1 << 6, 1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1
 /// How often each size is measured. The median counts.
 const REPETITIONS: usize = 51;
 
-/// The link between two of so many ranks that are threads.
+/// The link between this many ranks that are threads.
 fn of_threads(ranks: u32) -> Result<Network, String> {
     if ranks < 2 {
         return Err(format!("--engine measures a link between two ranks, and there are {ranks}: name --network"));
     }
     let group = Threads::group(ranks).map_err(|error| error.to_string())?;
     let pings = std::thread::scope(|scope| {
-        let of_rank = |mut group: Threads| scope.spawn(move || ping(&mut group, &SIZES, REPETITIONS));
+        let of_rank = |mut group: Threads| scope.spawn(move || ping_group(&mut group, &SIZES, REPETITIONS));
         let threads: Vec<_> = group.into_iter().map(of_rank).collect();
         let first = threads.into_iter().map(|thread| thread.join()).next();
         first.and_then(Result::ok).ok_or("a rank of the measurement panicked")
     })?;
-    fitted("threads", &pings.map_err(|error| error.to_string())?)
+    fitted("threads", ranks, &pings.map_err(|error| error.to_string())?)
 }
 
-/// The link between the first two processes that the launcher started, and how many there are. None on other ranks than
-/// the first.
+/// The link between the processes that the launcher started, and their number. None on other ranks than the first.
 fn of_mpi() -> Result<Option<(Network, u32)>, String> {
     let mut group = Mpi::open(&MpiSettings::default()).map_err(|error| error.to_string())?;
     let (rank, ranks) = (group.rank(), group.ranks());
@@ -152,23 +151,27 @@ fn of_mpi() -> Result<Option<(Network, u32)>, String> {
             "--engine measures a link between two ranks, and MPI has one: start this with mpirun -np 2".to_owned()
         );
     }
-    let pings = ping(&mut group, &SIZES, REPETITIONS).map_err(|error| error.to_string())?;
+    let pings = ping_group(&mut group, &SIZES, REPETITIONS).map_err(|error| error.to_string())?;
     group.finish().map_err(|error| error.to_string())?;
-    if rank > 0 { Ok(None) } else { Ok(Some((fitted("mpi", &pings)?, ranks))) }
+    if rank > 0 { Ok(None) } else { Ok(Some((fitted("mpi", ranks, &pings)?, ranks))) }
 }
 
-/// The link that messages show, printed with how far each size is from it.
-fn fitted(engine: &str, pings: &[Ping]) -> Result<Network, String> {
-    let medians: Vec<(f64, f64)> = pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect();
-    let (network, fit) = Network::fit(&medians).map_err(|error| format!("--engine {engine}: {error}"))?;
+/// The link that messages and gathers show, printed with how far each size of a message is from it.
+fn fitted(engine: &str, ranks: u32, pings: &GroupPings) -> Result<Network, String> {
+    let medians =
+        |pings: &[Ping]| -> Vec<(f64, f64)> { pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect() };
+    let (messages, gathers) = (medians(&pings.messages), medians(&pings.gathers));
+    let (network, fit) = Network::fit(&messages).map_err(|error| format!("--engine {engine}: {error}"))?;
+    let network = network.with_gathers(ranks, &gathers).map_err(|error| format!("--engine {engine}: {error}"))?;
     println!("{:>10}{:>16}{:>16}", "bytes", "measured, us", "off, us");
-    for ((bytes, seconds), residual) in medians.iter().zip(&fit.residuals) {
+    for ((bytes, seconds), residual) in messages.iter().zip(&fit.residuals) {
         println!("{bytes:>10}{:>16.3}{:>16.3}", seconds * 1e6, residual * 1e6);
     }
     println!(
-        "a link of {:.3e} s and {:.3e} s per byte, off by {:.3} us rms",
+        "a link of {:.3e} s and {:.3e} s per byte, {:.3e} s between messages sent at once; messages are off by {:.3} us rms",
         network.alpha(),
         network.beta(),
+        network.gap(),
         fit.rms() * 1e6
     );
     Ok(network)

@@ -126,6 +126,25 @@ fn collectives_cost_what_their_messages_do() {
         assert_eq!(time(Algorithm::Tree), 2.0 * broadcast, "{ranks}");
         assert_eq!(time(Algorithm::MergeTree), 2.0 * broadcast, "{ranks}");
     }
+    // Messages that are sent at once: the last starts after the gaps, and all bytes go through one port.
+    let posted = network.with_gap(0.25).expect("a gap");
+    for ranks in [1u32, 2, 3, 8, 31] {
+        let bytes = f64::from(ranks) * 32.0;
+        let time = |algorithm: Algorithm| algorithm.cost(&posted, ranks).expect("few ranks").at(bytes);
+        let burst = |each: f64| {
+            let others = f64::from(ranks - 1);
+            if ranks == 1 { 0.0 } else { 1.0 + (others - 1.0) * 0.25 + others * each * 0.0078125 }
+        };
+        assert_eq!(time(Algorithm::AllGather), burst(bytes), "{ranks}");
+        assert_eq!(time(Algorithm::Direct), 2.0 * burst(32.0), "{ranks}");
+        assert_eq!(time(Algorithm::TwoPhase), time(Algorithm::Direct), "{ranks}");
+        // Rings and trees send a message when one has arrived.
+        for algorithm in [Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling, Algorithm::MergeTree] {
+            assert_eq!(algorithm.cost(&posted, ranks), algorithm.cost(&network, ranks), "{ranks}");
+        }
+    }
+    assert!(matches!(network.with_gap(-1.0), Err(PlanError::Negative { .. })));
+    assert!(matches!(network.with_gap(f64::NAN), Err(PlanError::NotFinite { .. })));
     for ranks in [0, MAX_RANKS + 1, u32::MAX] {
         for algorithm in Algorithm::ALL {
             let error = algorithm.cost(&network, ranks).expect_err("too many or none");
@@ -142,6 +161,8 @@ fn costs_of_codecs() {
     assert_eq!((Curve::Sort { scale: 0.5 }.at(0), Curve::Sort { scale: 0.5 }.at(1)), (0.0, 0.0));
     let negative = CodecCost { decode: Curve::Line(Line::new(0.0, -1.0)), ..CodecCost::dense() };
     assert!(matches!(negative.check(), Err(PlanError::Negative { place, .. }) if place.field == "decode.per_unit"));
+    let silent = CodecCost { rounds: 0, ..CodecCost::dense() };
+    assert!(matches!(silent.check(), Err(PlanError::Zero { place, .. }) if place.field == "rounds"));
     let endless = CodecCost { header: f64::INFINITY, ..CodecCost::dense() };
     assert!(matches!(endless.check(), Err(PlanError::NotFinite { place, .. }) if place.field == "header"));
 }

@@ -21,8 +21,7 @@ fn route(random: &mut Random) -> Route {
         header: random.below(8) as f64,
         bytes_per_element: random.below(16) as f64 / 4.0,
         sums: false,
-        two_phase: false,
-        selects: false,
+        ..CodecCost::dense()
     };
     let most = [2, 64, 1024][random.below(3) as usize];
     Route { codec, exchange: Line::new(random.time(most), random.time(16)), payloads: 1 + random.below(3) as u32 }

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_step_takes_its_compute_and_what_is_left_to_send_behind_it() {
-        let args = Args { ranks: 2, side: 64, steps: 3 };
+        let args = Args { ranks: 2, side: 64, steps: 3, latency: 50, single: false };
         let link = Link::new(4_000_000, Duration::from_millis(1)).expect("a link");
         let compute = (FORWARD + BACKWARD * 16).as_secs_f64();
         let behind = |groups: Groups, elements: u64| {

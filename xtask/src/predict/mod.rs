@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire::{Compressor, Device, Recipe};
-use gradwire_collectives::{Link, Threads, ping};
+use gradwire_collectives::{Link, Ping, Threads, ping_group};
 use gradwire_planner::{Algorithm, CodecCost, Curve, Layer, Line, Network, Profile, Question};
 
 /// What to measure.
@@ -21,11 +21,16 @@ pub(crate) struct Args {
     /// Steps of which the median is taken.
     #[arg(long, default_value_t = 31)]
     steps: usize,
+    /// The latency of each link, in microseconds.
+    #[arg(long, default_value_t = 50)]
+    latency: u64,
+    /// Leave out the layers that are exchanged while backpropagation goes on.
+    #[arg(long)]
+    single: bool,
 }
 
 /// Gigabits per second.
 const RATES: [f64; 3] = [0.1, 1.0, 10.0];
-const LATENCY: Duration = Duration::from_micros(50);
 const RECIPES: [&str; 4] = ["none", "qsgd:bits=4,bucket=64+ef", "topk:0.01+ef", "powersgd:rank=4"];
 /// What a step computes before its exchange: a sleep, which takes no core from other ranks.
 const FORWARD: Duration = Duration::from_millis(20);
@@ -57,20 +62,33 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         let (name, sums, header, decode) = (text.to_owned(), recipe.is_linear(), alone.bytes as f64, Curve::NONE);
         let copied = algorithm(sums).cost(&copies, args.ranks).map_err(|error| error.to_string())?.at(header);
         let encode = Curve::Line(Line::new((alone.seconds - copied).max(0.0), 0.0));
-        costs.push(CodecCost { name, encode, decode, header, bytes_per_element: 0.0, sums, ..CodecCost::dense() });
+        // A sum for each factor of PowerSGD.
+        let rounds = if recipe.is_linear() && !recipe.is_none() { 2 } else { 1 };
+        costs.push(CodecCost {
+            name,
+            encode,
+            decode,
+            header,
+            bytes_per_element: 0.0,
+            sums,
+            rounds,
+            ..CodecCost::dense()
+        });
     }
     let layer = Layer::new("matrix", elements, BACKWARD.as_secs_f64());
     let profile = Profile::new(FORWARD.as_secs_f64(), vec![layer]).map_err(|error| error.to_string())?;
     println!(
-        "{} ranks that are threads, {} MB of gradient, {} ms of compute",
+        "{} ranks that are threads, {} us from each other, {} MB of gradient, {} ms of compute",
         args.ranks,
+        args.latency,
         4 * elements / 1_000_000,
         50
     );
     println!("| Gb/s | recipe | predicted, ms | measured, ms | off |\n|---|---|---|---|---|");
     let mut verdicts = Vec::new();
     for rate in RATES {
-        let link = Link::new((rate * 1e9 / 8.0) as u64, LATENCY).map_err(|error| error.to_string())?;
+        let link = Link::new((rate * 1e9 / 8.0) as u64, Duration::from_micros(args.latency))
+            .map_err(|error| error.to_string())?;
         let network = network(args.ranks, Some(link))?;
         let algorithms = &Algorithm::ALL;
         let (least_margin, states, ranks) = (0.0, 256, args.ranks);
@@ -95,21 +113,23 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         }
     }
     verdicts.iter().for_each(|verdict| println!("{verdict}"));
-    merged::run(args)
+    if args.single { Ok(()) } else { merged::run(args) }
 }
 
-/// The threads sum as a ring does, and gather as one.
+/// The threads sum directly, and gather.
 fn algorithm(sums: bool) -> Algorithm {
-    if sums { Algorithm::Ring } else { Algorithm::AllGather }
+    if sums { Algorithm::Direct } else { Algorithm::AllGather }
 }
 
-/// The link between two ranks, or none, as messages show.
+/// The link between ranks, or none, as messages and gathers show.
 fn network(ranks: u32, link: Option<Link>) -> Result<Network, String> {
     let groups = link.map_or_else(|| Threads::group(ranks), |link| Threads::throttled(ranks, link));
-    let all = each(groups, |mut group| ping(&mut group, &SIZES, REPETITIONS).map_err(|error| error.to_string()))?;
-    let medians: Vec<(f64, f64)> = all[0].iter().map(|ping| (ping.bytes as f64, ping.median())).collect();
-    let (network, _) = Network::fit(&medians).map_err(|error| error.to_string())?;
-    Ok(network)
+    let all = each(groups, |mut group| ping_group(&mut group, &SIZES, REPETITIONS).map_err(|error| error.to_string()))?;
+    let medians =
+        |pings: &[Ping]| -> Vec<(f64, f64)> { pings.iter().map(|ping| (ping.bytes as f64, ping.median())).collect() };
+    let fitted = Network::fit(&medians(&all[0].messages));
+    let network = fitted.and_then(|(network, _)| network.with_gathers(ranks, &medians(&all[0].gathers)));
+    network.map_err(|error| error.to_string())
 }
 
 /// Steps of compute and exchange, over a link or none.
@@ -154,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_step_takes_its_compute_and_its_link_at_least() {
-        let args = Args { ranks: 2, side: 64, steps: 3 };
-        let link = Link::new(1_000_000, LATENCY).expect("a link");
+        let args = Args { ranks: 2, side: 64, steps: 3, latency: 50, single: true };
+        let link = Link::new(1_000_000, Duration::from_micros(args.latency)).expect("a link");
         let over = measured("none", &args, Some(link), Duration::from_millis(5)).expect("measured");
         // Half of the sum each way: 16 kB at 1 MB/s, after the compute.
         assert!(over.seconds >= 0.005 + 0.016, "{}", over.seconds);
@@ -165,9 +185,9 @@ mod tests {
     #[test]
     fn too_little_to_measure_is_refused() {
         for args in [
-            Args { ranks: 1, side: 64, steps: 3 },
-            Args { ranks: 2, side: 0, steps: 3 },
-            Args { ranks: 2, side: 64, steps: 0 },
+            Args { ranks: 1, side: 64, steps: 3, latency: 50, single: true },
+            Args { ranks: 2, side: 0, steps: 3, latency: 50, single: true },
+            Args { ranks: 2, side: 64, steps: 0, latency: 50, single: true },
         ] {
             assert!(run(&args).is_err());
         }

@@ -61,12 +61,10 @@ impl Gpu {
             name: name.to_owned(),
             encode: self.launches(2.0, (12.0 + bytes_per_element) * again),
             decode: self.launches(2.0, 2.0 * bytes_per_element + 12.0),
-            header: 0.0,
             bytes_per_element,
             // As a ring: pieces to their owners, and sums back.
             sums: true,
-            two_phase: false,
-            selects: false,
+            ..CodecCost::dense()
         }
     }
 
@@ -77,11 +75,9 @@ impl Gpu {
             name: name.to_owned(),
             encode: self.launches(2.0, 12.0 + bytes_per_element),
             decode: self.launches(1.0, 8.0 + bytes_per_element),
-            header: 0.0,
             bytes_per_element,
             sums,
-            two_phase: false,
-            selects: false,
+            ..CodecCost::dense()
         }
     }
 

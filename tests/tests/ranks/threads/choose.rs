@@ -92,7 +92,7 @@ fn an_answer_that_is_none_is_told_of() {
     for answer in [&b""[..], b"x", b"c{}", b"r\xff", b"\xff"] {
         let all = on_ranks(group(2), |mut group| {
             if group.rank() == 0 {
-                gradwire_collectives::ping(&mut group, &[1 << 8, 1 << 12, 1 << 15, 1 << 17], 5).expect("pings");
+                gradwire_collectives::ping_group(&mut group, &[1 << 8, 1 << 12, 1 << 15, 1 << 17], 5).expect("pings");
                 let mut bytes = answer.to_vec();
                 group.broadcast(0, &mut bytes).expect("a broadcast");
                 return None;
