@@ -43,6 +43,17 @@ pub enum Unmet {
     },
 }
 
+/// A backend by its name.
+///
+/// # Errors
+/// A message with the names, for any other.
+pub fn parse_kind(name: &str) -> Result<BackendKind, String> {
+    BackendKind::ALL
+        .into_iter()
+        .find(|k| k.name() == name)
+        .ok_or_else(|| format!("`{name}` is none of cpu, wgpu and cuda"))
+}
+
 /// One item of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Item {

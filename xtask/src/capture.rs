@@ -8,7 +8,7 @@ pub(crate) fn run() -> Result<(), String> {
     let status = Command::new(env!("CARGO"))
         .args(["run", "--release", "--locked", "--manifest-path", "benches/capture/Cargo.toml", "--target-dir"])
         .arg("target/capture")
-        .current_dir(crate::place::root())
+        .current_dir(gradwire_tools::checkout::root())
         .status()
         .map_err(|e| format!("cargo could not be started to build benches/capture: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("the capture ended with {status}; its output above says why")) }

@@ -15,15 +15,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use gradwire_tools::checkout::root;
+use gradwire_tools::repository::git;
+
 use plan::{Asked, Decision, Does, Standing, decide};
 use stage::Stage;
 use stages::STAGES;
 use stamp::{Found, Stamp};
 use state::{State, Tools};
 use table::{Outcome, Row};
-
-use crate::place::root;
-use crate::repository::git;
 
 /// Run what must hold before a change lands.
 #[derive(clap::Args)]

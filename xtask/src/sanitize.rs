@@ -4,11 +4,11 @@
 //! under the readers. Together they take twenty minutes and more. So a run of continuous integration has a third of
 //! them, which the commit's tree draws.
 
-use gradwire_tests::Depth;
+use gradwire_tools::checkout::root;
+use gradwire_tools::repository::drawn;
 
-use crate::place::root;
-use crate::ptx::drawn;
-use crate::test::{Test, jobs};
+use crate::program;
+use crate::test::{DEPTH, Test, jobs};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -56,16 +56,15 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         Some(1) => &["--test=ranks"],
         Some(_) => {
             println!("the tree draws the fuzz targets and Miri; `cargo xtask sanitize` is the rest");
-            crate::fuzz::run(&crate::fuzz::Args::miri())?;
-            return crate::fuzz::run(&crate::fuzz::Args::total(60));
+            program::step("gradwire-fuzzing", "fuzz", &["--miri"])?;
+            return program::step("gradwire-fuzzing", "fuzz", &["--total", "60"]);
         }
         None => &["--lib", "--test=cpu", "--test=ranks"],
     };
-    let mut cargo = crate::ptx::pinned_cargo()?;
+    let mut cargo = gradwire_tools::nightly::pinned_cargo()?;
     cargo.args(["test", "--release", "--locked", "--target", TARGET, "--target-dir", "target/sanitize"]).args(PACKAGES);
     cargo.args(programs);
-    // Arithmetic that wraps where it should not is reported as well, and so is a broken promise to the standard
-    // library.
+    // Overflows of integers are reported as well, and broken preconditions of the standard library.
     // Most of the time is the compiler's, so it optimises less.
     for (setting, value) in
         [("OVERFLOW_CHECKS", "true"), ("DEBUG_ASSERTIONS", "true"), ("OPT_LEVEL", "1"), ("LTO", "off")]
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     cargo.env("RUSTFLAGS", "-Zsanitizer=address");
     // Every path once: what settings differ in is arithmetic, whose bytes are compared elsewhere.
-    let quick = std::env::var_os(Depth::VARIABLE).is_none().then_some((Depth::VARIABLE, "quick"));
+    let quick = std::env::var_os(DEPTH).is_none().then_some((DEPTH, "quick"));
     println!("building {} with AddressSanitizer in target/sanitize, and running them", programs.join(" "));
     jobs::run(cargo, quick.as_slice(), |test: &Test| {
         test.module.is_empty() || MODULES.contains(&(test.program.as_str(), test.module.as_str()))

@@ -2,19 +2,19 @@
 
 use super::stage::{Class, Stage};
 
-/// What is decided of a stage.
+/// The decision about a stage.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// What is done with it.
+    /// Whether and how it runs.
     pub(super) does: Does,
     /// Why.
     pub(super) why: String,
 }
 
-/// What is done with a stage.
+/// Whether and how a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
-    /// It runs, and may pass over what it accepted before.
+    /// It runs, and may pass over work that it accepted before.
     Run,
     /// All of it runs.
     RunWhole,
@@ -38,7 +38,7 @@ pub(super) struct Standing {
     pub(super) ran: Option<u64>,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     /// All of every stage.
@@ -47,7 +47,7 @@ pub(super) struct Asked<'a> {
     pub(super) only: &'a [String],
 }
 
-/// Decides of every stage. `standing` says what is known of one that can be left out.
+/// Decides about every stage. `standing` gives the stamp of a stage that can be left out.
 pub(super) fn decide<'s>(
     stages: &'s [Stage],
     asked: Asked<'_>,
@@ -120,7 +120,7 @@ mod tests {
         ]
     }
 
-    /// What is done, with those stages green that are named. `ran` says when each stage was green last.
+    /// The decisions if the stages in `green` were green. `ran` has the time at which each stage was green last.
     fn done_since(green: &[&str], full: bool, only: &[&str], ran: &[(&str, u64)]) -> Result<String, String> {
         let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
         let stages = stages();

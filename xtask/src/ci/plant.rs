@@ -10,7 +10,7 @@ use super::stages::STAGES;
 /// A fault, and what finds it.
 #[derive(Debug)]
 pub(super) struct Plant {
-    /// What is wrong.
+    /// The fault, in words.
     pub(super) name: &'static str,
     /// The file that it is planted in.
     pub(super) file: &'static str,

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use gradwire_tools::repository::git;
+
 use super::plant::{By, Plant};
-use crate::repository::git;
 
 const fn test(program: &'static str, path: &'static str) -> By {
     By::Test { program, path, codec: "" }
@@ -138,7 +139,7 @@ pub(super) fn run(root: &Path, words: &[String]) -> Result<(), String> {
     if lost == 0 { Ok(()) } else { Err(format!("{lost} faults were not found; the table says which")) }
 }
 
-/// A copy of the last commit, in a folder that is kept for the next time, with what was built of it.
+/// A copy of the last commit, in a folder that stays, with its build outputs, for the next time.
 fn copy(root: &Path) -> Result<PathBuf, String> {
     let tree = root.join("target/plant/tree");
     if git(root, &["status", "--porcelain"])?.lines().next().is_some() {

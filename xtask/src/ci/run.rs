@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use gradwire_tests::Depth;
+use gradwire_tools::repository::{TURN, turn};
 
 use super::plan::Does;
 use super::stage::Stage;
-use crate::ptx::turn;
 
 /// Installs what a stage needs.
 pub(super) fn install(stage: &Stage, root: &Path, kept: &Path) -> Result<(), String> {
@@ -44,10 +43,10 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// In the repository, with stamps and downloads where they are kept.
+/// Sets the folder and the environment: the repository, and the folders of stamps and downloads.
 fn within<'c>(command: &'c mut Command, root: &Path, kept: &Path) -> &'c mut Command {
     let downloads = kept.join("downloads");
-    command.current_dir(root).env("GRADWIRE_CI_STAMPS", kept).env(Depth::TURN, turn(root));
+    command.current_dir(root).env("GRADWIRE_CI_STAMPS", kept).env(TURN, turn(root));
     command.env("PIP_CACHE_DIR", downloads.join("pip")).env("npm_config_cache", downloads.join("npm"))
 }
 

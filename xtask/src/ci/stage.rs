@@ -5,7 +5,7 @@
 pub(super) struct Stage {
     /// Its name in options, stamps and tables.
     pub(super) name: &'static str,
-    /// What it does.
+    /// A sentence about it.
     pub(super) what: &'static str,
     /// What `.ci/install` installs for it.
     pub(super) needs: &'static [&'static str],
@@ -13,7 +13,7 @@ pub(super) struct Stage {
     pub(super) settings: &'static [&'static str],
     /// The lines of bash that it runs. `xtask` is the program that runs them.
     pub(super) lines: &'static [&'static str],
-    /// The lines that do all of it, where `lines` pass over what was accepted before; else none.
+    /// The lines that do all of it, if `lines` pass over work that was accepted before. Else none.
     pub(super) whole: &'static [&'static str],
     /// When it runs.
     pub(super) class: Class,
@@ -58,7 +58,7 @@ impl Stage {
         }
     }
 
-    /// The lines that it runs: in whole, or without what was accepted before.
+    /// The lines that it runs: of all its work, or without work that was accepted before.
     pub(super) fn lines(&self, whole: bool) -> &'static [&'static str] {
         if whole && !self.whole.is_empty() { self.whole } else { self.lines }
     }

@@ -10,7 +10,7 @@ const LIBRARY: &[&str] = &["kernels-gpu", "host/src", "shaders"];
 const WGPU: &[&str] = &["shaders", "host/src/backend/mod.rs", "host/src/backend/wgpu"];
 /// The CUDA backend: its kernels, and the code that launches them.
 const CUDA: &[&str] = &["ptx", "host/src/backend/mod.rs", "host/src/backend/cuda"];
-/// What plans launches for both backends, and what the kernels' parameters are.
+/// The code that plans launches for both backends, and the kernels' parameters.
 const PASSES: &[&str] = &[
     "kernels-gpu/src/params.rs",
     "kernels-gpu/src/presets*",
@@ -31,12 +31,8 @@ const RUNNER: &[&str] = &[
     "xtask/src/ci.rs",
     "xtask/src/test",
     "xtask/src/test.rs",
-    "xtask/src/ptx",
-    "xtask/src/ptx.rs",
-    "xtask/src/embed.rs",
-    "xtask/src/place.rs",
-    "xtask/src/report/child.rs",
-    "xtask/src/repository.rs",
+    "xtask/src/program.rs",
+    "tools/common/src",
 ];
 /// The stand-ins for NVIDIA's libraries, and the machine that runs PTX in them.
 const STAND_INS: &[&str] = &["tests/cuda-stand-in", "tests/nccl-stand-in", "tests/ptx-machine"];
@@ -101,7 +97,7 @@ pub(super) const STAGES: &[Stage] = &[
         lines: &["xtask ptx --check"],
         whole: &["xtask ptx --check --depth full"],
         class: Class::Rotation {
-            files: &[MANIFESTS, RUNNER, &["kernels-gpu", "ptx", "host/src/plan"], INSTALL],
+            files: &[MANIFESTS, RUNNER, &["kernels-gpu", "ptx", "host/src/plan", "tools/ptx"], INSTALL],
             tools: &[NIGHTLY],
         },
         ..STAGE
@@ -119,7 +115,7 @@ pub(super) const STAGES: &[Stage] = &[
                 CUDA,
                 PASSES,
                 INSTALL,
-                &["xtask/src/sass", "docs/sass.md", "benches/results/h100-2026-11-26", "tests/src"],
+                &["tools/sass", "tools/ptx", "docs/sass.md", "benches/results/h100-2026-11-26", "tests/src"],
             ],
             tools: &[RUSTC],
         },
@@ -139,7 +135,7 @@ pub(super) const STAGES: &[Stage] = &[
             "node tests/tint/check.mjs --all target/shaders",
         ],
         class: Class::Rotation {
-            files: &[RUNNER, &["shaders", "tests/tint", "xtask/src/shaders.rs"]],
+            files: &[RUNNER, &["shaders", "tests/tint", "tools/radv"]],
             tools: &["node --version", SWIFTSHADER],
         },
     },
@@ -180,7 +176,7 @@ pub(super) const STAGES: &[Stage] = &[
         needs: &["browser"],
         lines: &["xtask web"],
         class: Class::Rotation {
-            files: &[MANIFESTS, RUNNER, LIBRARY, &["examples/web", "xtask/src/web.rs", "xtask/src/web"]],
+            files: &[MANIFESTS, RUNNER, LIBRARY, &["examples/web", "tools/web"]],
             tools: &[RUSTC, "chromium --version"],
         },
         ..STAGE
@@ -214,7 +210,12 @@ pub(super) const STAGES: &[Stage] = &[
                 STAND_INS,
                 &["collectives", "planner/src", "host/src/compressor", "host/src/*collective.rs"],
                 &["host/src/codec", "host/src/backend/cpu", "kernels-gpu/src/arith", "kernels-gpu/src/integer"],
-                &["xtask/src/mpi.rs", "xtask/src/mpi", "xtask/src/bench/collective.rs", "xtask/src/plan.rs"],
+                &[
+                    "xtask/src/mpi.rs",
+                    "xtask/src/mpi",
+                    "tools/bench/src/bench/collective.rs",
+                    "tools/study/src/plan.rs",
+                ],
             ],
             tools: &[RUSTC, "dpkg-query -W openmpi-bin mpich"],
         },
@@ -233,7 +234,7 @@ pub(super) const STAGES: &[Stage] = &[
                 RUNNER,
                 LIBRARY,
                 &["ptx/src", "collectives", "planner/src", "tests/src", "tests/tests", "tests/vectors"],
-                &["xtask/src/sanitize.rs", "xtask/src/fuzz.rs", "fuzz"],
+                &["xtask/src/sanitize.rs", "tools/fuzz", "fuzz"],
             ],
             tools: &[NIGHTLY],
         },

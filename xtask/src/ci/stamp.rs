@@ -24,7 +24,7 @@ pub(super) struct Stamp {
     pub(super) ran: u64,
 }
 
-/// What is known of a stage.
+/// A stage that passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It was green.
@@ -56,7 +56,7 @@ fn path(folder: &Path, stage: &str) -> PathBuf {
     folder.join(format!("{stage}.stamp"))
 }
 
-/// What the folder says of a stage.
+/// The stamp of a stage.
 pub(super) fn read(folder: &Path, stage: &str) -> Found {
     match fs::read_to_string(path(folder, stage)) {
         Ok(text) => parse(&text).map_or_else(Found::Ignored, Found::Stamp),
@@ -65,7 +65,7 @@ pub(super) fn read(folder: &Path, stage: &str) -> Found {
     }
 }
 
-/// Keeps a stamp: all of it, or what was there before.
+/// Keeps a stamp: all of it, or the one before it.
 pub(super) fn write(folder: &Path, stage: &str, stamp: &Stamp) -> Result<(), String> {
     let path = path(folder, stage);
     // Another run may write the same stamp, so each writes a file of its own and renames it.

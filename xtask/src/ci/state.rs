@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use gradwire_tools::repository::{digest, files, hash};
+
 use super::stage::Stage;
-use crate::repository::{digest, files, hash};
 
 /// Everything that a stage's outcome depends on, as hashes and versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub(super) struct State {
     pub(super) files: String,
     /// The hash of what its declaration says.
     pub(super) declaration: String,
-    /// The hash of the environment's variables that change what it does.
+    /// The hash of the environment's variables that change its outcome.
     pub(super) settings: String,
     /// What each of its tools says its version is.
     pub(super) tools: Vec<Tool>,
@@ -25,7 +26,7 @@ pub(super) struct State {
 pub(super) struct Tool {
     /// The line of bash that prints its version.
     pub(super) line: String,
-    /// What it printed, in one line.
+    /// Its output, in one line.
     pub(super) says: String,
 }
 
@@ -57,7 +58,7 @@ impl State {
         self.tools.iter().any(|tool| tool.says == ABSENT)
     }
 
-    /// What is other than it was; nothing where all is the same.
+    /// The first difference, in words. None if there is none.
     pub(super) fn differs(&self, before: &Self) -> Option<String> {
         let parts = [
             (&self.files, &before.files, "files that it depends on"),
@@ -136,7 +137,7 @@ mod tests {
     use super::super::stage::Class;
     use super::super::stages::STAGES;
     use super::*;
-    use crate::repository::tests::repository;
+    use gradwire_tools::scratch::repository;
 
     fn stage(files: &'static [&'static [&'static str]]) -> Stage {
         let class = Class::Rotation { files, tools: &["echo 1", "false"] };
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_stage_that_rotates_declares_files_that_are_there() {
-        let root = crate::place::root();
+        let root = gradwire_tools::checkout::root();
         // A source archive has no list of files.
         if !root.join(".git").exists() {
             return;

@@ -1,4 +1,4 @@
-//! What is told of the stages: what will be done, and what came of it.
+//! The tables of stages: which will run, and their outcomes.
 
 use std::fmt::Write as _;
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::place::root;
-use crate::report::child::lines_of;
+use gradwire_tools::checkout::root;
+use gradwire_tools::child::lines_of;
 
 /// An MPI library and what starts its processes.
 pub(super) struct Mpi {

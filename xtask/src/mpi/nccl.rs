@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use gradwire_tools::checkout::root;
+use gradwire_tools::child::lines_of;
+use gradwire_tools::stand_in::stand_ins;
+use gradwire_tools::step::program;
+
 use super::{LIMIT, Mpi, PLAN, hashes_of, launch};
-use crate::embed::stand_ins;
-use crate::place::root;
-use crate::report::child::lines_of;
 
 /// What a training is given, and how its gradients are exchanged where the GPU does it.
 const RECIPES: [(&str, &str); 4] = [
@@ -132,8 +134,7 @@ fn under(mpi: &Mpi, train: &Path, folder: &Path) -> Result<(), String> {
 
 /// The benchmark of collectives runs over NCCL.
 fn measures(folder: &Path) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(program("gradwire-bench")?);
     command.args(["bench", "--collective", "--engine", "nccl", "--ranks", "3", "--side", "128"]);
     command.env("LD_LIBRARY_PATH", folder);
     let said = lines_of(&mut command, Duration::from_secs(LIMIT))?;

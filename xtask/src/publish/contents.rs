@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-
-use gradwire_ptx::FAMILIES;
+use std::path::{Path, PathBuf};
 
 use super::{Published, cargo_says};
 
@@ -23,8 +21,8 @@ pub(super) fn check(package: &Published<'_>) -> Result<(), String> {
     // The committed PTX, of which each family has a folder.
     if package.folder.join("manifest.json").is_file() {
         needed.insert("manifest.json".to_owned());
-        for family in FAMILIES {
-            collect(&package.folder, &package.folder.join(family.name), &mut needed)?;
+        for family in families(&package.folder)? {
+            collect(&package.folder, &family, &mut needed)?;
         }
     }
     if let Some(missing) = needed.difference(&packaged).next() {
@@ -42,6 +40,20 @@ pub(super) fn check(package: &Published<'_>) -> Result<(), String> {
     }
     println!("   {}: {} files", package.name, packaged.len());
     Ok(())
+}
+
+/// The folders of a package that hold PTX.
+fn families(package: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e| format!("{} could not be read: {e}", package.display());
+    let holds_ptx = |folder: &PathBuf| {
+        let mut files = fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|file| file.path().extension().is_some_and(|end| end == "ptx"))
+    };
+    let mut families = Vec::new();
+    for entry in fs::read_dir(package).map_err(failed)? {
+        families.extend(Some(entry.map_err(failed)?.path()).filter(holds_ptx));
+    }
+    Ok(families)
 }
 
 /// Every file below `folder`, by its path from `start`.

@@ -1,4 +1,4 @@
-//! What the manifests say of the crates.
+//! Checks of the manifests.
 
 use serde_json::Value;
 

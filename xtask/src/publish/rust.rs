@@ -7,9 +7,9 @@ use std::process::Command;
 pub(super) enum Least {
     /// It is.
     Installed {
-        /// What it calls itself.
+        /// Its version, as it prints it.
         version: String,
-        /// Where it lies.
+        /// Its path.
         rustc: PathBuf,
     },
     /// It is not, and could not be installed.

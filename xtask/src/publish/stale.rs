@@ -1,4 +1,4 @@
-//! What an earlier run left behind.
+//! Remains of an earlier run.
 //!
 //! Cargo verifies packages that need each other through a registry in the target folder, and takes what a registry has
 //! under a name and a version for immutable: it would unpack and compile nothing a second time, whatever changed.
@@ -16,7 +16,7 @@ pub(super) fn remove(target: &Path) -> Result<(), String> {
     let home = home.ok_or("neither CARGO_HOME nor a home folder is known")?;
     let ours = |name: &str| CRATES.iter().any(|ours| name.strip_prefix(ours).is_some_and(|rest| rest.starts_with('-')));
     for registry in entries(&home.join("registry/src"))? {
-        // A registry on this machine has no host, which is what the others' folders begin with.
+        // A registry on this machine has no host, and the folders of the others begin with theirs.
         if named(&registry, |name| name.starts_with('-')) {
             remove_all(&registry, ours)?;
         }

@@ -11,7 +11,7 @@ use super::programs::{Program, Test, build};
 
 /// Started before all others, so that none of them is still running when the rest has ended.
 pub(super) const LONGEST: [&str; 15] = [
-    "tools sass",
+    "gradwire-sass",
     "gpu traffic",
     "gpu ptx",
     "gpu topk_gpu",

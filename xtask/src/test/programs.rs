@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use gradwire_tools::checkout::root;
 use serde_json::Value;
-
-use crate::place::root;
 
 /// A test program that cargo has built.
 pub(super) struct Program {
@@ -61,7 +60,7 @@ impl Program {
         })
     }
 
-    /// What it prints with `--list`.
+    /// Its tests, from its output with `--list`.
     pub(super) fn tests(&self) -> Result<Vec<Test>, String> {
         let output = Command::new(&self.path).args(["--list", "--format", "terse"]).current_dir(&self.folder).output();
         let output = output.map_err(|e| format!("{}: it could not be started: {e}", self.name))?;
