@@ -31,9 +31,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     };
     let start = Instant::now();
     step(&root, &["fmt", "--all"], &[])?;
-    for Suite { program, filters, codec } in what.suites() {
-        // With the workspace's features, as everywhere: with those of one package, wgpu would be built anew.
-        let mut line = vec!["test", "--quiet", "--locked", "--workspace", "--test", program, "--"];
+    for Suite { program, profile, filters, codec } in what.suites() {
+        // Without a GPU backend, which the CPU's tests do not need, nor then wgpu.
+        let mut line = vec!["test", "--quiet", "--locked", "--profile", profile, "-p", "gradwire-tests"];
+        line.extend(["--no-default-features", "--test", program, "--"]);
         line.extend(filters);
         let mut environment = vec![("GRADWIRE_DEPTH", "quick")];
         environment.extend(codec.map(|codec| ("GRADWIRE_CODEC", codec)));

@@ -33,21 +33,21 @@ fn steps(
 
 #[test]
 fn four_ranks_see_the_same_bits_whoever_is_late() {
-    for index in 0..all().len() {
+    for make in all() {
         let run = |seed| {
             let groups = Threads::with_delays(4, seed).expect("four ranks");
             together(groups, |_, mut group| {
-                let mut compressor = all().swap_remove(index);
+                let mut compressor = make();
                 let means = steps(&mut compressor, &mut group, &Device::cpu(), 0..3).expect("it runs");
                 (means, compressor.state().expect("between steps"))
             })
         };
         let first = run(1);
         for (means, _) in &first {
-            assert!(means == &first[0].0, "{:?}: ranks differ", all()[index].recipes());
+            assert!(means == &first[0].0, "{:?}: ranks differ", make().recipes());
         }
         for seed in 2..6 {
-            assert!(run(seed) == first, "{:?}: delays {seed}", all()[index].recipes());
+            assert!(run(seed) == first, "{:?}: delays {seed}", make().recipes());
         }
     }
 }
@@ -244,25 +244,25 @@ fn factors_of_ranks_are_those_of_their_mean() {
 
 #[test]
 fn a_restored_state_goes_on_with_the_bits_of_an_uninterrupted_run() {
-    for index in 0..all().len() {
+    for make in all() {
         let through = together(Threads::group(3).expect("three"), |_, mut group| {
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = make();
             steps(&mut compressor, &mut group, &Device::cpu(), 0..5).expect("it runs");
             compressor.state().expect("between steps")
         });
         let saved = together(Threads::group(3).expect("three"), |_, mut group| {
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = make();
             steps(&mut compressor, &mut group, &Device::cpu(), 0..2).expect("it runs");
             compressor.state().expect("between steps")
         });
         let resumed = together(Threads::group(3).expect("three"), |rank, mut group| {
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = make();
             compressor.restore(&saved, rank, 3).expect("its own");
             assert_eq!(compressor.steps(), 2);
             steps(&mut compressor, &mut group, &Device::cpu(), 2..5).expect("it runs");
             compressor.state().expect("between steps")
         });
-        assert!(resumed == through, "{:?}", all()[index].recipes());
+        assert!(resumed == through, "{:?}", make().recipes());
     }
 }
 
@@ -429,13 +429,13 @@ fn another_number_of_workers_keeps_the_sum_of_residuals() {
 
 #[test]
 fn a_group_that_fails_anywhere_leaves_gradient_and_state_as_they_were() {
-    for index in 0..all().len() {
+    for make in all() {
         let mut failed = 0;
         for fails in 1..12 {
             let group = Threads::group(1).expect("one rank").remove(0);
             // Three calls at most are made by the first step.
             let mut group = Failing { group, calls: 0, fails: u32::MAX };
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = make();
             let mut warm = gradient(compressor.elements(), 0, 0);
             compressor.exchange(&Device::cpu(), &mut group, &mut warm).expect("nothing fails yet");
             (group.calls, group.fails) = (0, fails);
@@ -823,10 +823,10 @@ fn factors_by_hand() {
 /// mean is itself.
 #[test]
 fn what_goes_uncompressed_is_exact() {
-    for index in 0..all().len() {
-        let spans = all()[index].layout().spans().to_vec();
+    for make in all() {
+        let spans = make().layout().spans().to_vec();
         let seen = together(Threads::group(2).expect("two"), |_, mut group| {
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = make();
             let mut seen = Vec::new();
             for step in 0..3 {
                 let mut x = gradient(compressor.elements(), 0, step);
@@ -835,7 +835,7 @@ fn what_goes_uncompressed_is_exact() {
             }
             seen
         });
-        let compressor = &all()[index];
+        let compressor = &make();
         let mut exact = 0;
         for (step, mean) in (0..).zip(&seen[0]) {
             let x = gradient(compressor.elements(), 0, step);

@@ -59,8 +59,8 @@ fn means_that_differ_are_found_in_the_next_step_and_named_alike() {
             assert_eq!(part(|| finite(text).expect("valid"), text), parted, "{text} with finite");
         }
     }
-    for index in TEXTS.len()..all().len() {
-        assert_eq!(part(|| all().swap_remove(index), "several recipes"), parted, "compressor {index}");
+    for (index, make) in all().into_iter().enumerate().skip(TEXTS.len()) {
+        assert_eq!(part(make, "several recipes"), parted, "compressor {index}");
     }
 }
 

@@ -171,7 +171,7 @@ where
     let device = Device::from(surface.clone());
     // Surfaces take turns.
     for index in chosen(4, usize::from(device.kind() == BackendKind::Wgpu)) {
-        let name = format!("{:?}", all()[index].recipes());
+        let name = format!("{:?}", all()[index]().recipes());
         let factors = name.contains("factors: Some");
         // What a state of factors holds of tensors that were sent whole is of no use, and a device forgets it.
         let kept = |of: &Compressor| match factors {
@@ -179,7 +179,7 @@ where
             false => of.state().expect("idle"),
         };
         let expected = together(Threads::group(2).expect("two"), |rank, mut group| {
-            let mut compressor = all().swap_remove(index);
+            let mut compressor = all()[index]();
             let step = |step| {
                 let mut gradient = odd(compressor.elements(), rank, step);
                 compressor.exchange(&device, &mut group, &mut gradient).expect(&name);
@@ -188,7 +188,7 @@ where
             (0..4).map(step).collect::<Vec<_>>()
         });
         let found = together(Threads::group(2).expect("two"), |rank, mut group| {
-            let mut compressor = all().swap_remove(index).resident(surface).expect(&name);
+            let mut compressor = all()[index]().resident(surface).expect(&name);
             let step = |step| {
                 if step == 2 {
                     // By way of the host.
@@ -225,7 +225,7 @@ where
     // What is put back does not depend on the codec.
     for index in chosen(8, 0) {
         together(Threads::group(2).expect("two"), |rank, mut group| {
-            let host = all().swap_remove(index);
+            let host = all()[index]();
             let name = format!("{:?}", host.recipes());
             let mut compressor = host.resident(surface).expect(&name);
             let n = compressor.elements();
@@ -258,7 +258,7 @@ where
     Device: From<S>,
 {
     for index in chosen(4, 0) {
-        let host = all().swap_remove(index);
+        let host = all()[index]();
         let name = format!("{:?}", host.recipes());
         let mut failed = 0;
         for fails in 1..12 {

@@ -71,9 +71,9 @@ fn held(compressor: &Compressor) -> (Vec<u8>, Vec<u32>, Vec<u32>, u64) {
 #[test]
 fn a_step_that_is_taken_back_leaves_no_trace() {
     for ranks in 1..=4 {
-        for index in 0..all().len() {
+        for make in all() {
             let agree = together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
-                let mut compressor = all().swap_remove(index);
+                let mut compressor = make();
                 let what = format!("{:?}, {ranks} ranks", compressor.recipes()[0]);
                 let mut step = |compressor: &mut Compressor, step| {
                     let mut gradient = gradient(compressor.elements(), rank, step);
@@ -96,7 +96,7 @@ fn a_step_that_is_taken_back_leaves_no_trace() {
                 (means, held(&compressor))
             });
             let straight = together(Threads::group(ranks).expect("ranks"), |rank, mut group| {
-                let mut compressor = all().swap_remove(index);
+                let mut compressor = make();
                 let mut step = |step| {
                     let mut gradient = gradient(compressor.elements(), rank, step);
                     compressor.exchange(&Device::cpu(), &mut group, &mut gradient).expect("it runs");
@@ -106,7 +106,7 @@ fn a_step_that_is_taken_back_leaves_no_trace() {
                 (means, held(&compressor))
             });
             for ((means, end), (straight, straight_end)) in agree.iter().zip(&straight) {
-                assert!(means == straight, "{:?}, {ranks} ranks", all()[index].recipes()[0]);
+                assert!(means == straight, "{:?}, {ranks} ranks", make().recipes()[0]);
                 // A step that asks whether ranks agree has sent a message more.
                 assert!(end.0 == straight_end.0 && end.1 == straight_end.1 && end.2 == straight_end.2);
             }

@@ -13,10 +13,12 @@ const OF_ALL: [&str; 6] = ["kernels-gpu/src", "host/src", "tests/src", "tests/te
 const OF_COMPRESSOR: [&str; 4] = ["host/src/compressor", "host/src/collective", "collectives", "tests/tests/ranks"];
 
 /// Tests of one program.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suite<'a> {
     /// The program.
     pub(crate) program: &'static str,
+    /// The profile that it is built with: `try` compiles fast, and `dev` runs fast.
+    pub(crate) profile: &'static str,
     /// Parts of the names of those tests.
     pub(crate) filters: Vec<&'a str>,
     /// The one codec that the suite checks; none for all.
@@ -71,24 +73,22 @@ impl What {
 
     /// The tests.
     pub(crate) fn suites(&self) -> Vec<Suite<'static>> {
-        let of = |codec: Option<&'static str>| {
-            // A selection and PowerSGD have tests of their own beside the suite's.
-            let own: &[&str] = match codec {
-                Some("topk") => &["topk", "selection", "thresholds"],
-                Some("powersgd") => &["powersgd"],
-                Some(_) => &[],
-                None => &["topk", "selection", "thresholds", "powersgd"],
-            };
-            Suite { program: "cpu", filters: [&WIDTHS, own].concat(), codec }
-        };
         let mut suites = Vec::new();
+        let suite = |codec| Suite { program: "cpu", profile: "try", filters: WIDTHS.to_vec(), codec };
         if self.all {
-            suites.push(of(None));
+            suites.push(suite(None));
         } else {
-            suites.extend(self.codecs.iter().map(|codec| of(Some(codec))));
+            suites.extend(self.codecs.iter().map(|codec| suite(Some(codec))));
+        }
+        // A selection and PowerSGD have tests of their own beside the suite's, which take long if they are not optimised.
+        let is_tried = |codec| self.all || self.codecs.contains(codec);
+        let own: [(&str, &[&str]); 2] =
+            [("topk", &["topk::", "selection::", "thresholds::"]), ("powersgd", &["powersgd::", "powersgd_state::"])];
+        for (codec, modules) in own.into_iter().filter(|(codec, _)| is_tried(*codec)) {
+            suites.push(Suite { program: "cpu", profile: "dev", filters: modules.to_vec(), codec: Some(codec) });
         }
         if self.compressor {
-            suites.push(Suite { program: "ranks", filters: vec!["compressor"], codec: None });
+            suites.push(Suite { program: "ranks", profile: "dev", filters: vec!["compressor"], codec: None });
         }
         suites
     }
@@ -125,9 +125,19 @@ mod tests {
     #[test]
     fn a_word_is_a_codec_or_a_part() {
         let suites = |word: &str| What::of_word(word).map(|what| what.suites());
-        let of = |program, filters: &[&'static str], codec| Suite { program, filters: filters.to_vec(), codec };
-        assert_eq!(suites("qsgd"), Ok(vec![of("cpu", &WIDTHS, Some("qsgd"))]));
-        assert_eq!(suites("compressor"), Ok(vec![of("ranks", &["compressor"], None)]));
+        let of = |program, profile, filters: &[&'static str], codec| Suite {
+            program,
+            profile,
+            filters: filters.to_vec(),
+            codec,
+        };
+        assert_eq!(suites("qsgd"), Ok(vec![of("cpu", "try", &WIDTHS, Some("qsgd"))]));
+        let of_topk = [
+            of("cpu", "try", &WIDTHS, Some("topk")),
+            of("cpu", "dev", &["topk::", "selection::", "thresholds::"], Some("topk")),
+        ];
+        assert_eq!(suites("topk"), Ok(of_topk.to_vec()));
+        assert_eq!(suites("compressor"), Ok(vec![of("ranks", "dev", &["compressor"], None)]));
         assert!(suites("qsdg").is_err_and(|why| why.contains("`qsdg` is none of") && why.contains("compressor")));
     }
 }

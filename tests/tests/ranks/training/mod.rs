@@ -106,8 +106,8 @@ pub(crate) const HOST_ALONE: [&str; 5] = [
 ];
 
 /// Compressors of gradients in the host's memory.
-pub(crate) fn host() -> Vec<Compressor> {
-    all().into_iter().chain(HOST_ALONE.map(of)).collect()
+pub(crate) fn host() -> Vec<Make> {
+    all().into_iter().chain(HOST_ALONE.map(by_text)).collect()
 }
 
 pub(crate) fn of(text: &str) -> Compressor {
@@ -161,7 +161,7 @@ pub(crate) fn with_tiles() -> Compressor {
 
 /// All of a model by one recipe of entries that the seed draws, rotated, or of coefficients, so that nothing is packed.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) fn unpacked() -> [Compressor; 6] {
+pub(crate) fn unpacked() -> [Make; 6] {
     let texts = [
         "randomk:0.1",
         "rotate:block=64+qsgd:bits=4",
@@ -170,9 +170,11 @@ pub(crate) fn unpacked() -> [Compressor; 6] {
         "dct:block=32,tiles+topk:k=9,block=1024,clamped+ef:beta=0.75",
         "dct:block=2,tiles+onebit",
     ];
-    texts.map(|text| {
-        let policy = Policy::new(text).expect("valid").small(0);
-        Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+    texts.map(|text| -> Make {
+        Box::new(move || {
+            let policy = Policy::new(text).expect("valid").small(0);
+            Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
+        })
     })
 }
 
@@ -192,15 +194,22 @@ pub(crate) fn with_estimates() -> Compressor {
     Compressor::with_policy(&policy, &tensors(), RUN).expect("valid")
 }
 
-pub(crate) fn all() -> Vec<Compressor> {
-    let several =
-        [mixed(), with_residuals(), with_estimates(), with_random(), with_cosines(), with_tiles(), with_factors()];
-    TEXTS.iter().map(|text| of(text)).chain(several).collect()
+/// Makes a compressor. A test makes only those that it runs: all of them take long.
+pub(crate) type Make = Box<dyn Fn() -> Compressor + Sync>;
+
+fn by_text(text: &'static str) -> Make {
+    Box::new(move || of(text))
+}
+
+pub(crate) fn all() -> Vec<Make> {
+    let several: [fn() -> Compressor; 7] =
+        [mixed, with_residuals, with_estimates, with_random, with_cosines, with_tiles, with_factors];
+    TEXTS.map(by_text).into_iter().chain(several.map(|make| Box::new(make) as Make)).collect()
 }
 
 /// Compressors of gradients in a device's memory.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) fn resident() -> Vec<Compressor> {
+pub(crate) fn resident() -> Vec<Make> {
     all().into_iter().chain(unpacked()).collect()
 }
 
