@@ -10,19 +10,18 @@ use gradwire::{Collective, CollectiveError, Compressor, Device, Error, ExchangeE
 /// Exchanges that run on a thread of their own, while the caller computes.
 ///
 /// The thread owns the group. A gradient in several parts, with a compressor for each, goes part by part: each is
-/// [started](Self::start) as soon as backpropagation has it, and [finished](Self::finish) where its mean is needed. So
-/// what goes over the network hides behind what is still computed: wait-free backpropagation (Zhang et al., "Poseidon",
-/// USENIX ATC 2017, section 3.1; Shi et al., 2018). Exchanges run one after the other, in the order in which they are
-/// started.
+/// [started](Self::start) as soon as backpropagation has it, and [finished](Self::finish) when its mean is needed. So
+/// communication overlaps the rest of backpropagation: wait-free backpropagation (Zhang et al., "Poseidon", USENIX ATC
+/// 2017, section 3.1; Shi et al., 2018). Exchanges run one after the other, in the order in which they are started.
 ///
 /// - **Contract**: every rank starts the same parts in the same order. When they are finished, and in which order, is
 ///   each rank's own business.
 /// - **Results** are those of [`Compressor::exchange`], bit for bit. Each part's is its own:
 ///   [`Together`](crate::Together) makes a step of all parts or of none.
 /// - **Memory**: a gradient is lent, not copied. `start` leaves an empty vector, and `finish` puts it back.
-/// - **Failure**: an exchange that fails gives its error to `finish`, with the gradient as it was. Where a rank refuses
-///   a NaN, all know of it, and what is queued goes on. Behind any other failure the group is dropped, since the ranks
-///   may differ in what they have exchanged; every further exchange says that this rank has left.
+/// - **Failure**: an exchange that fails gives its error to `finish`, with the gradient as it was. If a rank refuses a
+///   NaN, all know of it, and the queued exchanges go on. After any other failure the group is dropped, since the ranks
+///   may have exchanged different parts; every further exchange reports that this rank has left.
 /// - **End**: [`close`](Self::close) gives back the group and the compressors. A `Background` that is dropped without
 ///   it does not wait: an exchange under way goes on, those after it are left out, and then the group is dropped.
 /// - **Devices**: any that a [`Device`] stands for. On the CPU the exchange shares rayon's threads with the caller.
@@ -61,7 +60,7 @@ pub struct Background<C> {
     thread: Option<JoinHandle<Option<C>>>,
 }
 
-/// A compressor, and where it is.
+/// A compressor: here, or on the thread.
 enum Part {
     Idle(Box<Compressor>),
     UnderWay,
@@ -164,8 +163,8 @@ impl<C: Collective + Send + 'static> Background<C> {
     ///
     /// # Errors
     ///
-    /// [`BackgroundError::Exchange`] where the exchange has failed: the gradient is then what was given to
-    /// [`start`](Self::start), and the compressor as before it. [`BackgroundError::Part`],
+    /// [`BackgroundError::Exchange`] if the exchange has failed: the gradient then has the values given to
+    /// [`start`](Self::start), and the compressor is as before it. [`BackgroundError::Part`],
     /// [`BackgroundError::NotStarted`] and [`BackgroundError::Ended`] change nothing.
     pub fn finish(&mut self, part: usize, gradient: &mut Vec<f32>) -> Result<(), BackgroundError> {
         let parts = self.parts.len();
@@ -234,7 +233,7 @@ impl<C> fmt::Debug for Background<C> {
     }
 }
 
-/// Why a [`Background`] did not do what it was asked.
+/// Why a call of a [`Background`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackgroundError {
@@ -295,7 +294,7 @@ pub enum BackgroundError {
     /// The system gave no thread.
     #[error("no thread could be started for the exchanges: {source}")]
     Thread {
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

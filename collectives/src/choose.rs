@@ -1,4 +1,4 @@
-//! The algorithm of an exchange, chosen by what the link and the codec take.
+//! The algorithm of an exchange, chosen by the times of the link and of the codec.
 
 use std::time::Instant;
 
@@ -29,8 +29,8 @@ const ENGINE: [Algorithm; 3] = [Algorithm::Direct, Algorithm::TwoPhase, Algorith
 /// rank 0's.
 ///
 /// - **Without a codec**: where a codec does not save the share `least_margin` of the time, such as 0.05, the recipe is
-///   `none`. What is computed while the exchange goes on is not known here: the planner's `Question` weighs that, with
-///   a profile.
+///   `none`. Computation during the exchange is unknown here: the planner's `Question` takes it into account, with a
+///   profile.
 /// - **A tree keeps less**: `gtopk` sends as many entries in all as one rank selects. The residual keeps the others.
 /// - **Gradients in a device's memory** are gathered or summed ([`Compressor::resident`]): a recipe for them is chosen
 ///   by hand.
@@ -111,7 +111,7 @@ pub enum ChooseError {
     /// Rank 0 sent something else.
     #[error("rank 0 sent no choice: {reason}; let every rank run the same release, and call choose")]
     Answer {
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }

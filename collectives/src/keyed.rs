@@ -64,7 +64,7 @@ impl Key {
     }
 }
 
-/// What the code of bytes outside of a group covers beside them.
+/// The head that the code of bytes outside of a group covers.
 const ALONE: Head = Head { kind: "sealed", number: 0, from: ALL, to: ALL };
 
 /// Bytes that do not bear a key's code.
@@ -292,7 +292,7 @@ fn deal<C: Collective>(
     (0..).zip(from).try_for_each(|(from, part)| open(session, head(from, rank), part, &Op::AllToAll))
 }
 
-/// The values of a part that has the expected count in front; else what it has.
+/// The values of a part that begins with the expected count. Else an error with the count that it has.
 fn counted(part: &[u8], count: u64) -> Result<&[u8], String> {
     match part.split_first_chunk() {
         Some((found, values)) if u64::from_le_bytes(*found) == count => Ok(values),
@@ -339,7 +339,7 @@ fn open(session: &Hmac<Sha256>, head: Head, message: &mut Vec<u8>, asked: &Op) -
 /// The bytes before the code, if it is the right one.
 fn unsealed<'b>(key: &Hmac<Sha256>, head: Head, message: &'b [u8]) -> Option<&'b [u8]> {
     let (bytes, code) = message.split_last_chunk::<TAG>()?;
-    // Compared in a time that does not depend on where they differ.
+    // The time of the comparison does not depend on the first byte that differs.
     coded(key, head, bytes).verify_slice(code).ok().map(|()| bytes)
 }
 

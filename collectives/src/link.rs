@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// one message after another, and arrives this much later.
 ///
 /// It is a token bucket without depth: nothing leaves faster, however long the rank was silent before. Only sending is
-/// throttled. So a rank to which several send at once receives from all of them, as behind a switch with a faster port.
+/// throttled. So a rank to which several send at once receives from all of them, as from a switch with a faster port.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,7 +67,7 @@ impl Link {
         self.sending(bytes) + self.latency
     }
 
-    /// The time for which a message of so many bytes keeps the link busy.
+    /// The time for which a message of `bytes` keeps the link busy.
     fn sending(&self, bytes: u64) -> Duration {
         let (seconds, rest) = (bytes / self.bytes_per_second, bytes % self.bytes_per_second);
         // The rest is below the rate, so that the quotient is below 10^9.

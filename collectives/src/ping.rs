@@ -39,7 +39,8 @@ impl Ping {
 ///
 /// # Errors
 ///
-/// [`CollectiveError::Rank`] for a group of one rank, which has no link; what the group's operations fail with.
+/// [`CollectiveError::Rank`] for a group of one rank, which has no link; and the errors of the group's
+/// operations.
 ///
 /// ```
 /// use gradwire_collectives::{Threads, ping};

@@ -1,4 +1,5 @@
-//! What the ranks of a group share: a box of messages for each pair of ranks, and what each rank is doing.
+//! The state that the ranks of a group share: a queue of messages for each pair of ranks, and the operation of each
+//! rank.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -137,8 +138,8 @@ impl Post {
     /// The operation in which rank `from` waits, if it waits for rank `to` in the end, so that neither would ever
     /// wake.
     ///
-    /// Ranks that follow the contract never wait in a circle: each has sent all that the one furthest behind waits for.
-    /// A rank waits for one other, so that the circle is found by following them, by the rank that closes it.
+    /// Ranks that follow the contract never wait in a circle: the slowest rank has all messages that it waits for. A
+    /// rank waits for one other rank. So the rank that closes a circle finds it by following them.
     fn stuck(&self, state: &State, from: u32, to: u32) -> Option<Op> {
         let (_, found) = state.places[from as usize].waits?;
         let mut rank = from;

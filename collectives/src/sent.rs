@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that a rank has sent to each other rank, since its group was opened.
 ///
 /// A rank that gives its payload to an all-gather of 8 ranks sends it 7 times. This counts every message of every
-/// operation. What the engine and the transport add to a message is not in it, nor are the alarms by which ranks of MPI
-/// say that they fail or leave. A clone counts on while
-/// the group is in use, on another thread too.
+/// operation. It leaves out the bytes that the engine and the transport add to a message, and the messages
+/// by which ranks of MPI report that they fail or leave. A clone goes on counting while the group is in use, on another
+/// thread too.
 ///
 /// ```
 /// use gradwire_collectives::{Collective, Threads};

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use gradwire::FloatEnvironment;
 
-/// The share of rank `of` in so many values: ranks at the end may have less, or nothing.
+/// The share of rank `of` in `values`: ranks at the end may have less, or nothing.
 pub(crate) fn share(values: usize, ranks: u32, of: u32) -> Range<usize> {
     let size = values.div_ceil(ranks as usize);
     let bound = |rank: usize| rank.saturating_mul(size).min(values);

@@ -22,8 +22,8 @@ use crate::sum::{add, floats, share, to_bytes};
 ///   the same bits on every rank, in every run, whichever thread is fast.
 /// - An operation of the whole group ends on no rank before every rank has begun it. So ranks that ask for different
 ///   things are told in that very call.
-/// - Dropping a handle, be it by a panic, makes the calls that need this rank fail with [`CollectiveError::Left`]. What
-///   the rank had given before still arrives.
+/// - Dropping a handle, be it by a panic, makes the calls that need this rank fail with [`CollectiveError::Left`]. Its
+///   earlier messages still arrive.
 /// - A call waits five minutes for a rank at most, or as long as [`Threads::with_deadline`] says. It then fails with
 ///   [`CollectiveError::Late`], which names the rank that all wait for.
 /// - The first failure of any rank is what every later call on every rank gives again. Slower ranks that still wait in
@@ -67,7 +67,7 @@ impl Threads {
     /// The most ranks of a group. Each pair of ranks has a box for messages.
     pub const MOST: u32 = 1024;
 
-    /// A group of so many ranks: the handle of rank `r` is at index `r`.
+    /// A group of `ranks`: the handle of rank `r` is at index `r`.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::background::{Background, BackgroundError};
 /// messages of a plan.
 ///
 /// - **Memory**: a gradient is copied when its part starts, 4 bytes per element.
-/// - **Failure**: where a rank refuses a NaN, every rank takes the step back, and the next step can be made. Behind any
+/// - **Failure**: if a rank refuses a NaN, every rank takes the step back, and the next step can be made. After any
 ///   other failure the group is dropped, as by [`Background`].
 ///
 /// # Example
@@ -74,8 +74,8 @@ impl<C: Collective + Send + 'static> Together<C> {
     ///
     /// # Errors
     ///
-    /// As [`Background::start`]. Behind [`BackgroundError::Ended`] the step is given up: the parts that were exchanged
-    /// are taken back, and none is under way.
+    /// As [`Background::start`]. After [`BackgroundError::Ended`] the step is given up: the parts that were exchanged
+    /// are taken back, and none is in progress.
     pub fn start(&mut self, part: usize, gradient: &[f32]) -> Result<(), BackgroundError> {
         let parts = self.copies.len();
         let copy = self.copies.get_mut(part).ok_or(BackgroundError::Part { got: part, parts })?;
@@ -129,8 +129,8 @@ impl<C: Collective + Send + 'static> Together<C> {
     /// [`BackgroundError::Gradient`] for gradients that are not those of the parts: nothing has changed, and the step
     /// is under way still.
     ///
-    /// [`BackgroundError::Ended`] where the group panicked: the gradients are as they were. What was under way is lost;
-    /// make a new group, and restore the compressors from what was saved.
+    /// [`BackgroundError::Ended`] if the group panicked: the gradients are as they were. The exchanges in progress are
+    /// lost; make a new group, and restore the compressors from saved states.
     pub fn finish<'g>(&mut self, gradients: impl IntoIterator<Item = &'g mut [f32]>) -> Result<(), BackgroundError> {
         let gradients: Vec<&mut [f32]> = gradients.into_iter().collect();
         let (found, parts) = (gradients.len(), self.copies.len());

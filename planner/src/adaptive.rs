@@ -1,4 +1,4 @@
-//! A ratio per layer, so that communication hides behind the backward pass: LAGS.
+//! A ratio per layer, with which communication overlaps the backward pass: LAGS.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +33,11 @@ pub struct Adaptive {
 
 impl Adaptive {
     /// For each layer, the most entries whose selection and exchange take no longer than the backward pass of the layer
-    /// after it in order of readiness, by the rule of Shi et al. 2019 (LAGS): the least ratio that hides,
-    /// and at most [`most_ratio`](Self::most_ratio). The layer that is ready last has nothing to hide behind.
+    /// after it in order of readiness, by the rule of Shi et al. 2019 (LAGS): the least
+    /// ratio that overlaps in full, and at most [`most_ratio`](Self::most_ratio). The layer that is ready last has
+    /// nothing to overlap with.
     ///
-    /// The number is exact: one entry more would not hide.
+    /// The number is exact: one entry more would not overlap in full.
     ///
     /// ```
     /// use gradwire_planner::{Adaptive, Curve, Layer, Line, Profile};

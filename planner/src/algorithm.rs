@@ -105,7 +105,7 @@ impl Algorithm {
         !matches!(self, Self::AllGather | Self::TwoPhase | Self::MergeTree)
     }
 
-    /// How many messages one after another a binary tree of so many ranks has towards its root.
+    /// The depth of a binary tree of `ranks`: messages in sequence from a leaf to the root.
     pub(crate) fn depth(ranks: u32) -> u32 {
         ranks.next_power_of_two().ilog2()
     }

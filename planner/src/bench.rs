@@ -6,7 +6,7 @@ use crate::codec::{CodecCost, Curve};
 use crate::error::{Place, PlanError, positive};
 use crate::line::Line;
 
-/// What is read of the file. It holds more.
+/// The field of the file that is read. It has others.
 #[derive(Deserialize)]
 struct Report {
     rows: Vec<Row>,

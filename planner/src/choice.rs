@@ -8,7 +8,7 @@ use crate::error::{Place, PlanError, checked};
 use crate::network::Network;
 use crate::ways::{recipe, ways};
 
-/// A way for a gradient to become the mean over all ranks, and what it takes.
+/// A way for a gradient to become the mean over all ranks, and its cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Way {
     /// The text of the recipe, with `+twophase` or `+gtopk` after it where that is the algorithm; `none` without a
@@ -22,8 +22,8 @@ pub struct Way {
 
 /// The algorithm of an exchange, by its size, the ranks and the link.
 ///
-/// [`Question`](crate::Question) plans an iteration: it says which layers to exchange together, and what hides behind
-/// the passes. This is of one exchange by itself, where no profile is at hand: every way that the codecs admit, by the
+/// [`Question`](crate::Question) plans an iteration: it says which layers to exchange together, and how much of that
+/// overlaps the passes. This is of one exchange by itself, without a profile: every way that the codecs admit, by the
 /// same costs, and the fastest of them.
 ///
 /// ```
@@ -63,9 +63,9 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The fastest way for so many elements, by one of these codecs if that saves the share `least_margin` of an
-    /// exchange without one, such as 0.05. Of ways that are equally fast the first counts: the same input gives the
-    /// same choice.
+    /// The fastest way for `elements`, by one of these codecs if that saves the share `least_margin` of an exchange
+    /// without one, such as 0.05. Of ways that are equally fast the first counts: the same input gives the same
+    /// choice.
     ///
     /// `algorithms` are those of the engine, one of them at least an all-reduce; a gather is always among them. The
     /// engines of `gradwire-collectives` sum [directly](Algorithm::Direct). Codecs that need one have

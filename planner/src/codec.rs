@@ -1,4 +1,4 @@
-//! What it costs to encode and to decode, and what comes out.
+//! The costs of encoding and decoding, and the sizes of payloads.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ impl Curve {
     /// Work that takes no time.
     pub const NONE: Self = Self::Line(Line::new(0.0, 0.0));
 
-    /// The same work so many times at once, over more elements by a factor.
+    /// The same work with its start-up time `starts` times, over `elements` times as many elements.
     fn again(self, starts: f64, elements: f64) -> Self {
         match self {
             Self::Line(line) => Self::Line(Line::new(line.start * starts, line.per_unit * elements)),
@@ -56,7 +56,7 @@ pub struct CodecCost {
     pub name: String,
     /// Seconds to encode, over elements.
     pub encode: Curve,
-    /// Seconds to decode one payload, or to add it to what is there, over its elements.
+    /// Seconds to decode one payload, or to add it to a sum, over its elements.
     pub decode: Curve,
     /// Bytes of a payload of any size, such as its header.
     pub header: f64,

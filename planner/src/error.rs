@@ -1,4 +1,4 @@
-//! What a planner refuses, and where it stands.
+//! Errors of the planner, each with its place in the input.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ pub enum PlanError {
     Trace {
         /// The event's number in the file, from 0, and its name, where one is to blame.
         event: Option<(usize, String)>,
-        /// What is missing or wrong, and what to do.
+        /// The fault, and the remedy.
         problem: &'static str,
     },
     /// A message of a written plan that cannot be sent.
@@ -61,7 +61,7 @@ pub enum PlanError {
         message: usize,
         /// The tensor's name, where one is to blame.
         tensor: Option<String>,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// A field that must be there is not, or is null.
@@ -72,9 +72,9 @@ pub enum PlanError {
     Type {
         /// The field.
         place: Place,
-        /// What it must be.
+        /// The type that it must have.
         wanted: &'static str,
-        /// What it is, as JSON.
+        /// Its value, as JSON.
         found: String,
     },
     /// A number is below zero.
@@ -184,7 +184,7 @@ fn of_event(event: Option<&(usize, String)>) -> String {
     event.map_or_else(|| "the trace has ".to_owned(), |(number, name)| format!("event {number} ({name:?}) has "))
 }
 
-/// Refuses what is no time, count or rate: NaN, infinite or negative.
+/// Refuses a value that is no time, count or rate: NaN, infinite or negative.
 pub(crate) fn checked(place: impl FnOnce() -> Place, value: f64) -> Result<f64, PlanError> {
     if !value.is_finite() {
         return Err(PlanError::NotFinite { place: place(), found: value });

@@ -48,11 +48,11 @@ pub enum Kind {
 /// A piece of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// What messages and charts call it.
+    /// Its name in messages and charts.
     pub name: String,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// What runs it.
+    /// The resource that runs it.
     pub resource: Resource,
     /// Seconds that it takes.
     pub seconds: f64,

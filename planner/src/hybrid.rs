@@ -55,7 +55,7 @@ impl Split {
 /// ```
 /// use gradwire_planner::{Scaling, hybrid};
 ///
-/// // Behind 2 workers no more epochs help: a second device per worker does.
+/// // Beyond 2 workers, more data parallelism does not help: a second device per worker does.
 /// let at = |workers, efficiency, epochs| Scaling { workers, efficiency, epochs };
 /// let scaling = [at(1, 1.0, Some(4.0)), at(2, 1.0, Some(4.0)), at(4, 0.75, None)];
 /// let split = hybrid(&scaling, &[(2, 1.25)], 4)?;

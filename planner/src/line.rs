@@ -59,13 +59,13 @@ impl Fit {
     ///
     /// # Errors
     ///
-    /// Measurements at fewer than two sizes; a size or time that is negative, NaN or infinite, with its index in the
-    /// place of a layer's.
+    /// Measurements at fewer than two sizes; a size or time that is negative, NaN or infinite, with its index
+    /// instead of a layer's.
     pub fn least_squares(measured: &[(f64, f64)]) -> Result<Self, PlanError> {
         Self::weighted(measured, |_| 1.0)
     }
 
-    /// The line whose errors, each as a part of what was measured, have the least squares.
+    /// The line whose relative errors have the least squares.
     ///
     /// So sizes of several magnitudes count alike, and the start-up time is near that of the smallest.
     ///

@@ -40,7 +40,7 @@ pub struct Sent {
     pub elements: u64,
 }
 
-/// What is read of a plan. It holds more.
+/// The field of a plan that is read. It has others.
 #[derive(Deserialize)]
 struct Written {
     messages: Vec<Message>,

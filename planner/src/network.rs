@@ -49,7 +49,7 @@ pub struct Preset {
     pub name: &'static str,
     /// The start-up time and the time per byte.
     pub network: Network,
-    /// Where the numbers come from, and what was assumed.
+    /// The source of the numbers, and the assumptions.
     pub source: &'static str,
 }
 
@@ -139,8 +139,8 @@ impl Network {
         Self { beta: self.beta.max(line.per_unit / others), ..self }.with_gap(gap)
     }
 
-    /// The link that fits messages between two ranks best, by errors as parts of what was measured: `(bytes, seconds)`
-    /// each, and how far each is from it.
+    /// The link that fits messages between two ranks best, each `(bytes, seconds)`, by relative errors; and the
+    /// error of each.
     ///
     /// # Errors
     ///

@@ -149,11 +149,10 @@ impl<'p> Pipeline<'p> {
 
     /// The groups and routes that end first.
     ///
-    /// Behind the first `j` layers, what matters for the rest is when each of the three resources is free. A state in
-    /// which none is free later than in another makes the other one needless. The search keeps, for each `j`, the
-    /// states that no other makes needless, and extends each by every group and route that can follow. A state that
-    /// cannot end before a plan that is known is left out; such a plan is found first, by the same search with a few
-    /// states per layer.
+    /// After the first `j` layers, the rest depends on the three times at which the resources are free. A state
+    /// dominates another one if none of its times is later. The search keeps, for each `j`, the states that no other
+    /// dominates, and extends each by every group and route that can follow. It leaves out a state that cannot end
+    /// before a plan that is known. Such a plan is found first, by the same search with a few states per layer.
     ///
     /// The optimum is exact up to the rounding of sums of times, whose order differs from that of
     /// [`finish`](Self::finish). How many states there are depends on the costs: hundreds of layers with costs that
@@ -347,8 +346,8 @@ fn undominated(states: Vec<State>, bounds: &Bounds, end: usize) -> Vec<State> {
     // A stable sort: larger last groups were found later.
     keyed.reverse();
     keyed.sort_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])).then(a[2].total_cmp(&b[2])));
-    // Of what is kept, which is computed no later than what comes: pairs of the other two times of which none is as
-    // late as another, by rising exchange and falling decode.
+    // The other two times of kept states, all of which are computed no later than the next state: pairs of which
+    // none dominates another, by rising exchange and falling decode.
     let mut stairs: Vec<(f64, f64)> = Vec::new();
     let mut kept = Vec::new();
     for ([_, exchanged, decoded], state) in keyed {

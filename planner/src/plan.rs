@@ -85,7 +85,7 @@ pub struct Row {
     pub complete: bool,
 }
 
-/// What to do, and what it rests on.
+/// A verdict, the groups of layers, and the assumptions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Whether to compress.
@@ -104,7 +104,7 @@ pub struct Plan {
     pub complete: bool,
     /// Every codec by every algorithm.
     pub rows: Vec<Row>,
-    /// What the prediction takes for granted.
+    /// The assumptions of the prediction.
     pub rests_on: Vec<String>,
     /// Its tasks, of which [`gantt`](crate::gantt) draws a chart.
     #[serde(skip)]
@@ -174,7 +174,7 @@ impl Question<'_> {
         routed.groups.ranges().zip(&routed.routes).map(planned).collect()
     }
 
-    /// What a training sends of a group. The recipe of what is not compressed is `none`.
+    /// The message of a group in a training. Without compression its recipe is `none`.
     fn message(&self, group: &PlannedGroup) -> Message {
         let layers = &self.profile.layers()[group.first..group.first + group.layers];
         let sent = layers.iter().map(|layer| Sent { name: layer.name.clone(), elements: layer.elements });

@@ -51,7 +51,7 @@ pub struct Profile {
     layers: Vec<Layer>,
 }
 
-/// What the JSON may hold, before it is looked at.
+/// The fields of the JSON, before their values are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawProfile {
@@ -96,7 +96,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and what is missing, of another type or not known, each with its place.
+    /// As [`new`](Self::new), and for a field that is missing, unknown or of another type, with its place.
     pub fn from_json(text: &str) -> Result<Self, PlanError> {
         let raw: RawProfile = serde_json::from_str(text).map_err(|error| PlanError::Json {
             line: error.line(),

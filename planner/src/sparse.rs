@@ -1,4 +1,4 @@
-//! Which gradients to merge where it takes time to compress: OMGS.
+//! Which gradients to merge if compression takes time: OMGS.
 
 use serde::{Deserialize, Serialize};
 

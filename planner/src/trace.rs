@@ -69,8 +69,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Json`] for what is no JSON; [`PlanError::Trace`] for a file without events, iterations, gradients
-    /// or shapes, with the event's number if there is one; as [`Profile::new`].
+    /// [`PlanError::Json`] if the text is no JSON; [`PlanError::Trace`] for a file without events, iterations,
+    /// gradients or shapes, with the event's number if there is one; as [`Profile::new`].
     pub fn from_torch_trace(text: &str) -> Result<Self, PlanError> {
         let trace: Value = serde_json::from_str(text).map_err(|error| PlanError::Json {
             line: error.line(),
@@ -129,8 +129,8 @@ impl<'t> Event<'t> {
 /// Seconds of the forward pass, and the gradients in the order of readiness, of each iteration.
 fn iterations(events: &[Event<'_>]) -> Result<Vec<(f64, Vec<Gradient>)>, PlanError> {
     let mut all = Vec::<(f64, Vec<Gradient>)>::new();
-    // What the iteration under way has so far: the end of the optimizer's work or the first event, the beginning of the
-    // backward pass, and its gradients.
+    // The iteration so far: the end of the optimizer's work or the first event, the beginning of the backward pass,
+    // and its gradients.
     let (mut begins, mut backward) = (None::<f64>, None::<f64>);
     let mut last = 0.0;
     let mut gradients = Vec::new();

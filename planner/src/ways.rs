@@ -45,7 +45,7 @@ pub(crate) fn ways(
     ways.into_iter().map(route).collect()
 }
 
-/// The text of the recipe by which a codec's payloads go so. That of what is not compressed is `none`.
+/// The recipe that sends a codec's payloads by an algorithm, as text. Without compression it is `none`.
 pub(crate) fn recipe(codec: &str, algorithm: Algorithm) -> String {
     match algorithm {
         _ if codec == CodecCost::dense().name => "none".to_owned(),

@@ -91,7 +91,7 @@ impl Flight {
     /// MPI is initialised and not finalised, the communicator is whole, and the flight is leaked unless all is done.
     pub(super) unsafe fn receive(&mut self, calls: &dyn Calls, way: Way, wanted: Wanted) -> Result<(), Stop> {
         let (mut first, from) = (vec![0; FIRST], wanted.from);
-        // SAFETY: the bytes move into the flight, and stay where they are as long as it lives.
+        // SAFETY: the bytes move into the flight, and keep their address as long as it lives.
         let request = unsafe { calls.receive(first.as_mut_ptr(), count(FIRST), from.cast_signed(), TAG, way.comm) };
         let requests = vec![request.map_err(at("MPI_Irecv", from))?];
         self.receives.push(Receiving { wanted, first, requests, len: None, come: 0 });
@@ -119,7 +119,7 @@ impl Flight {
         let Some(Sending { first, bytes, requests, .. }) = self.sends.last_mut() else { return Ok(()) };
         let rest = parts(with_head..bytes.len(), way.largest).map(|part| &bytes[part]);
         for part in std::iter::once(first.as_slice()).chain(rest) {
-            // SAFETY: the bytes are those of the flight, which nobody changes, and which stay where they are.
+            // SAFETY: the bytes are those of the flight, which nobody changes, and which keep their address.
             let request = unsafe { calls.send(part.as_ptr(), count(part.len()), to.cast_signed(), TAG, way.comm) };
             requests.push(request.map_err(at("MPI_Isend", to))?);
         }
@@ -172,7 +172,7 @@ impl Flight {
         receives.chain(self.sends.iter().filter(|one| !one.requests.is_empty()).map(|one| one.to))
     }
 
-    /// What was received, in the order in which it was asked for.
+    /// The received messages, in the order of the requests.
     pub(super) fn received(self) -> impl Iterator<Item = (u32, Vec<u8>)> {
         self.receives.into_iter().map(|one| (one.wanted.from, one.wanted.buffer))
     }

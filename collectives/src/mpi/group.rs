@@ -57,7 +57,7 @@ impl Group {
         Self::over(world, whole, deadline, largest).inspect_err(|_| world.calls().1.broken = true)
     }
 
-    /// A group of so many processes.
+    /// The group of all processes of a communicator.
     fn over(world: &'static World, whole: u32, deadline: Duration, largest: usize) -> Result<Self, CollectiveError> {
         let comm = duplicate(world, whole, deadline)?;
         let (calls, mut life) = world.calls();
@@ -202,7 +202,7 @@ impl Group {
         Ok(())
     }
 
-    /// Fails where a rank has left that this operation needs. What it sent before it left still comes.
+    /// Fails where a rank has left that this operation needs. Its earlier messages still arrive.
     fn expect_present(&self, op: Op, flight: &Flight) -> Result<(), Stop> {
         let gone = |rank: &u32| self.left[*rank as usize].is_some_and(|sent| sent <= self.received[*rank as usize]);
         match flight.pending().find(gone) {

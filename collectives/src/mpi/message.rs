@@ -8,8 +8,8 @@ use gradwire::CollectiveError;
 use super::world::ENGINE;
 use crate::op::Op;
 
-/// The first part of every message has its head and up to so many bytes of it together, so that a short message is one
-/// of MPI's, and goes out at once.
+/// The most bytes of the first part of a message, which begins with its head. So a short message is one message of MPI,
+/// and goes out at once.
 pub(super) const FIRST: usize = 4096;
 /// Bytes of a head.
 pub(super) const HEAD: usize = 24;
@@ -53,7 +53,7 @@ impl Head {
 /// What a rank tells all others at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// It leaves, after so many messages to this rank.
+    /// It leaves, after `sent` messages to this rank.
     Leaves { sent: u64 },
     /// It failed, and so has the group.
     Failed(CollectiveError),
@@ -116,7 +116,7 @@ impl Alarm {
     }
 }
 
-/// The beginning of a text, of so many bytes at most, cut between characters.
+/// The beginning of a text, of at most `most` bytes, cut between characters.
 fn cut(text: &str, most: usize) -> &str {
     let at = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..at.unwrap_or(0)]

@@ -47,9 +47,9 @@ impl Default for MpiSettings {
 
 /// A rank of a group whose ranks are processes, which an MPI launcher started.
 ///
-/// The library is looked for at run time: OpenMPI, MPICH and what shares its binary interface (Intel MPI, MVAPICH, Cray
-/// MPICH), and libraries with the binary interface of MPI 5.0. One build runs on all of them. See [`MpiSettings`] for
-/// where it is looked for.
+/// The library is found at run time: OpenMPI, MPICH and those that share its binary interface (Intel MPI, MVAPICH, Cray
+/// MPICH), and libraries with the binary interface of MPI 5.0. One build runs on all of them. [`MpiSettings`] has the
+/// order of the search.
 ///
 /// - Results have the same bits as with [`Threads`](crate::Threads): a sum is added in the order of ranks, by the same
 ///   code. MPI's own all-reduce is not used, since its order is the library's.

@@ -1,4 +1,4 @@
-//! A stand-in for an MPI library, for tests: rank 0 of a group whose other ranks send what the test says.
+//! A stand-in for an MPI library, for tests: rank 0 of a group whose other ranks send messages of the test.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl StandIn {
         self.lock().arrived.push((from, tag, bytes));
     }
 
-    /// What was sent since the last call.
+    /// The messages sent since the last call.
     pub(super) fn sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.lock().sent)
     }
@@ -124,7 +124,7 @@ impl Calls for StandIn {
     }
 
     unsafe fn send(&self, bytes: *const u8, count: c_int, _: c_int, _: c_int, _: Bits) -> Result<Bits, Code> {
-        // SAFETY: as the trait says, so many bytes lie there.
+        // SAFETY: as the trait requires, `bytes` points to `count` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, count as usize) };
         let mut state = self.lock();
         state.sent.push(bytes.to_vec());
@@ -160,7 +160,7 @@ impl Calls for StandIn {
             longer |= bytes.len() > receive.count;
             done.push((receive.request, bytes.len()));
             let place = std::ptr::with_exposed_provenance_mut::<u8>(receive.place);
-            // SAFETY: as the trait says, so many bytes of the place are nobody else's.
+            // SAFETY: as the trait requires, nothing else uses the `count` bytes of the place.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len().min(receive.count)) };
             false
         });

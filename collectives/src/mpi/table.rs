@@ -24,7 +24,7 @@ pub(super) enum Abi {
     Standard,
 }
 
-/// What the interfaces define differently.
+/// The constants that differ between the interfaces.
 #[derive(Clone, Copy, Debug)]
 struct Constants {
     world: Bits,
@@ -173,7 +173,7 @@ table! {
     get_count: "MPI_Get_count" = fn(*const Status, H, *mut c_int);
 }
 
-/// What the engine asks of a library. Calls come one at a time: `world` has the lock.
+/// The functions of a library that the engine calls. Calls come one at a time: `world` has the lock.
 ///
 /// # Safety
 ///
@@ -199,7 +199,7 @@ pub(super) trait Calls: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `place` stays where it is, and is used by nothing else, until the request is done.
+    /// `place` stays valid, and is used by nothing else, until the request is done.
     unsafe fn duplicate(&self, comm: Bits, place: *mut Bits) -> Result<Bits, Code>;
     /// The communicator that [`duplicate`](Self::duplicate) put there.
     fn duplicated(&self, place: Bits) -> Bits;

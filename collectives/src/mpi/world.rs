@@ -34,7 +34,7 @@ const ANY: &[&str] = &["libmpi.so"];
 pub(super) struct World {
     calls: Box<dyn Calls>,
     life: Mutex<Life>,
-    /// What was opened.
+    /// The name of the library that was opened.
     name: String,
 }
 

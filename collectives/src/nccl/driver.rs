@@ -48,7 +48,7 @@ table! {
     copy_out: "cuMemcpyDtoHAsync_v2" = fn(*mut c_void, u64, usize, Stream) -> c_int;
 }
 
-/// A context of the driver's. Its functions make it current, and leave what was current before.
+/// A context of the driver. Its functions make it current, and then restore the previous one.
 pub(super) struct Driver {
     table: Table,
     context: Context,

@@ -117,7 +117,7 @@ impl Group {
         }
     }
 
-    /// Calls a function on the communicator, and waits until NCCL has taken what it asks for.
+    /// Calls a function on the communicator, and waits until NCCL has accepted the operation.
     pub(super) fn call(
         &mut self,
         function: &'static str,
@@ -168,7 +168,7 @@ impl Group {
         }
     }
 
-    /// What the communicator says of itself: nothing where all is well, a code otherwise.
+    /// The communicator's asynchronous error, if it has one.
     fn state(&self) -> Result<(), (&'static str, c_int)> {
         const FUNCTION: &str = "ncclCommGetAsyncError";
         let mut state = SUCCESS;

@@ -26,7 +26,7 @@ pub(super) struct Buffer {
     bytes: usize,
 }
 
-/// A rank's memory for messages: what it sends, and what it receives.
+/// A rank's buffers for the messages that it sends and receives.
 #[derive(Default)]
 pub(super) struct Buffers {
     out: Buffer,
@@ -47,7 +47,7 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// The address of so many bytes. What was there is gone.
+    /// The address of a buffer of `bytes`. Its contents are undefined.
     fn reserve(&mut self, group: &mut Group, bytes: usize) -> Result<u64, CollectiveError> {
         if bytes > self.bytes {
             let Self { at, .. } = std::mem::take(self);
@@ -74,7 +74,7 @@ pub(super) fn taken(function: &'static str, code: c_int) -> Result<(), (&'static
     if [SUCCESS, IN_PROGRESS].contains(&code) { Ok(()) } else { Err((function, code)) }
 }
 
-/// Makes so many zeros of `bytes`. The count may be another rank's word, so that too many are an error.
+/// Makes `bytes` a list of `count` zeros. The count may come from another rank, so that too large a one is an error.
 pub(super) fn room(group: &mut Group, bytes: &mut Vec<u8>, count: usize) -> Result<(), CollectiveError> {
     bytes.clear();
     if bytes.try_reserve(count).is_err() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gradwire::CollectiveError;
 use libloading::Library;
 
-/// What is looked for: a library's name for people, its files, the variable that names another, and what to do.
+/// A library to open: the engine's name in messages, the files to try, and advice if none is there.
 pub(super) struct Wanted {
     pub(super) engine: &'static str,
     pub(super) files: Vec<PathBuf>,

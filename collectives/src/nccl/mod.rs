@@ -155,7 +155,7 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// A group of so many ranks, of which this one is number `rank`. Every rank opens it with the same id.
+    /// A group of `ranks`, of which this one is number `rank`. Every rank opens it with the same id.
     ///
     /// # Errors
     ///
@@ -204,8 +204,8 @@ impl Nccl {
     /// A group over a communicator that another part of the program made, as `cudarc::nccl::result::comm_init_rank`
     /// does.
     ///
-    /// Bytes of the host go through device memory on `stream`; after what is queued there. Rank and ranks are those of
-    /// the communicator. Of the settings, [`NcclSettings::device`] is not looked at.
+    /// Bytes of the host go through device memory on `stream`, after the work that is queued there. Rank and ranks are
+    /// those of the communicator. [`NcclSettings::device`] has no effect.
     ///
     /// The communicator stays its maker's: [`Nccl::finish`] leaves it alone, and a failure does not abort it, which its
     /// maker has to do.

@@ -7,7 +7,7 @@ const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
 /// `ncclInvalidUsage`.
 const INVALID_USAGE: i32 = 5;
 
-/// The number of this rank's GPU, where this process sees so many.
+/// The number of this rank's GPU, if this process sees `gpus`.
 pub(super) fn own(ranks: &mut dyn Collective, gpus: u32) -> Result<u32, CollectiveError> {
     let mut machines = Vec::new();
     ranks.all_gather(&std::fs::read(MACHINE).unwrap_or_default(), &mut machines)?;

@@ -99,7 +99,7 @@ table! {
 }
 
 impl Table {
-    /// NCCL, from the file that is named, or else from where it is installed.
+    /// NCCL, from the named file, or else from the folders in which it is installed.
     pub(super) fn load(named: Option<&PathBuf>) -> Result<Self, CollectiveError> {
         let advice =
             "install NCCL 2.18 or newer (PyPI's nvidia-nccl-cu12 has it), or name its library in GRADWIRE_NCCL";
@@ -132,7 +132,7 @@ impl Table {
     /// `comm` is null or a communicator that is there.
     pub(super) fn error(&self, function: &str, code: c_int, comm: Comm) -> CollectiveError {
         let words = |text: *const c_char| {
-            // SAFETY: NCCL gives null or a text that ends in NUL, and that lies where it is until its next call.
+            // SAFETY: NCCL gives null or a text that ends in NUL, and that stays valid until its next call.
             let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
             text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
         };
