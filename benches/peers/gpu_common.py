@@ -1,8 +1,8 @@
 """What the scripts that `cargo xtask report` runs on a GPU share: options, the gradient, timing, and a row a line.
 
-Every script prints one JSON object a line on standard output as soon as it has it, so that a kill loses nothing. The keys are
-those of `PeerRow` in tools/bench/src/report/schema.rs; `codec`, `setting`, `op`, `dtype` and `elements` say which row of Gradwire's it
-stands beside. Anything else goes to standard error.
+Every script prints one JSON object a line on standard output as soon as it has it, so that a kill loses nothing. The
+keys are those of `PeerRow` in report/schema.rs of tools/bench; `codec`, `setting`, `op`, `dtype` and `elements` say
+which row of Gradwire's it stands beside. Anything else goes to standard error.
 
 Exit codes: 0 done, 1 a result was wrong or an unexpected error, 2 bad options, 3 what it needs is not installed.
 """

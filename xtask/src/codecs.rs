@@ -10,9 +10,6 @@ pub(crate) struct Codec {
     pub(crate) own: &'static [(&'static str, &'static str)],
 }
 
-/// The environment variable that names the one codec that the suite checks.
-pub(crate) const VARIABLE: &str = "GRADWIRE_CODEC";
-
 const fn quantizer(name: &'static str) -> Codec {
     Codec { name, own: &[] }
 }

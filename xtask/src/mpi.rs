@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use gradwire_tools::checkout::root;
 use gradwire_tools::child::{Ended, Heard, lines_of, listen};
-use gradwire_tools::step::{example, program};
+use gradwire_tools::step::{example, program as built};
 
 use libraries::{Mpi, libraries};
 
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let libraries = libraries(args.library.as_deref().unwrap_or_default())?;
     let program = example("ranks")?;
     let train = example("train")?;
+    let (bench, planner) = (built("gradwire-bench")?, built("gradwire-study")?);
     for ranks in RANKS {
         let expected = hashes(&program, ranks)?;
         for mpi in &libraries {
@@ -58,9 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         trains(mpi, &train)?;
         goes_on(mpi, &train)?;
         overlaps(mpi, &train)?;
-        measures(mpi)?;
+        measures(mpi, &bench, &planner)?;
     }
-    nccl::run(&libraries, &train)?;
+    nccl::run(&libraries, &train, &bench)?;
     if args.library.is_some() {
         return Ok(());
     }
@@ -182,8 +183,7 @@ fn overlaps(mpi: &Mpi, program: &Path) -> Result<(), String> {
 }
 
 /// The benchmark of collectives runs on the engine, and the planner measures a link of it.
-fn measures(mpi: &Mpi) -> Result<(), String> {
-    let (bench, planner) = (program("gradwire-bench")?, program("gradwire-study")?);
+fn measures(mpi: &Mpi, bench: &Path, planner: &Path) -> Result<(), String> {
     let (bench, planner) = (bench.to_string_lossy(), planner.to_string_lossy());
     let arguments = [&*bench, "bench", "--collective", "--engine", "mpi", "--side", "128"];
     let (lines, ended) = launch(mpi, false, 3, &arguments)?;

@@ -6,9 +6,10 @@
 
 use gradwire_tools::checkout::root;
 use gradwire_tools::repository::drawn;
+use gradwire_tools::settings::DEPTH;
 
 use crate::program;
-use crate::test::{DEPTH, Test, jobs};
+use crate::test::{Test, jobs};
 
 /// What to run.
 #[derive(clap::Args)]

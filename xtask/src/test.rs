@@ -6,7 +6,8 @@ mod programs;
 use std::process::Command;
 
 use gradwire_tools::checkout::root;
-use gradwire_tools::repository::{TURN, turn};
+use gradwire_tools::repository::turn;
+use gradwire_tools::settings::{CODEC, DEPTH, DEPTHS, TURN};
 
 use crate::codecs::{self, CODECS, Codec};
 use crate::program;
@@ -16,7 +17,7 @@ pub(crate) use programs::Test;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How much of every sweep: quick, default or full. Without it, what GRADWIRE_DEPTH says, or default.
-    #[arg(long, value_parser = ["quick", "default", "full"])]
+    #[arg(long, value_parser = DEPTHS)]
     depth: Option<String>,
     /// Only the tests of this codec, such as qsgd, topk or powersgd. Nothing is formatted, linted or documented.
     #[arg(long, value_parser = codecs::find)]
@@ -44,22 +45,24 @@ enum Backend {
     Wgpu,
 }
 
-/// The environment variable of `--depth`, which the tests read.
-pub(crate) const DEPTH: &str = "GRADWIRE_DEPTH";
-
 /// Runs the steps in order, and stops at the first that fails.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if let Some(depth) = std::env::var_os(DEPTH).filter(|_| args.depth.is_none())
+        && !DEPTHS.iter().any(|known| depth == *known)
+    {
+        return Err(format!("{DEPTH} is `{}`; it can be {}", depth.to_string_lossy(), DEPTHS.join(", ")));
+    }
     if let Some(Processor::Aarch64) = args.emulate {
         return emulated(args);
     }
     if args.codec.is_some() || args.backend.is_some() {
         return some(args);
     }
-    // First, so that a backend that is asked for and is not here shows before the tests have run.
+    step("formatting", &["fmt", "--all", "--check"], args)?;
+    // Before the tests, so that a backend that is requested and missing is reported at once.
     println!("== backends");
     program::step("gradwire-bench", "backends", &[])?;
     // The tests share the profile of the programs, so that nothing is built twice.
-    step("formatting", &["fmt", "--all", "--check"], args)?;
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], args)?;
     println!("== unit, property and conformance tests");
     let mut environment: Vec<_> = args.depth.iter().map(|depth| (DEPTH, depth.as_str())).collect();
@@ -111,7 +114,7 @@ fn some(args: &Args) -> Result<(), String> {
     let mut cargo = cargo();
     cargo.args(programs.iter().flat_map(|program| ["--test", program]));
     let mut environment: Vec<_> = args.depth.iter().map(|depth| (DEPTH, depth.as_str())).collect();
-    environment.extend(args.codec.map(|codec| (codecs::VARIABLE, codec.name)));
+    environment.extend(args.codec.map(|codec| (CODEC, codec.name)));
     jobs::run(cargo, &environment, |test| modules.iter().any(|module| module.has(test)))?;
     println!("`cargo xtask test` without --codec and --backend runs all that must hold before a change lands");
     Ok(())

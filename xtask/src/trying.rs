@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use gradwire_tools::checkout::root;
 use gradwire_tools::repository::git;
+use gradwire_tools::settings::{CODEC, DEPTH};
 
 use what::{Suite, What};
 
@@ -32,12 +33,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
     step(&root, &["fmt", "--all"], &[])?;
     for Suite { program, profile, filters, codec } in what.suites() {
-        // Without a GPU backend, which the CPU's tests do not need, nor then wgpu.
+        // Without GPU backends: the CPU's tests need none, and wgpu is not built.
         let mut line = vec!["test", "--quiet", "--locked", "--profile", profile, "-p", "gradwire-tests"];
         line.extend(["--no-default-features", "--test", program, "--"]);
         line.extend(filters);
-        let mut environment = vec![("GRADWIRE_DEPTH", "quick")];
-        environment.extend(codec.map(|codec| ("GRADWIRE_CODEC", codec)));
+        let mut environment = vec![(DEPTH, "quick")];
+        environment.extend(codec.map(|codec| (CODEC, codec)));
         step(&root, &line, &environment)?;
     }
     if args.check || what.is_nothing() {

@@ -3,8 +3,7 @@
 use gradwire::{BackendKind, Device};
 use gradwire_tests::require::Required;
 
-/// Says which backends open and how many are missing, and fails where `GRADWIRE_REQUIRE` asks for one that this machine
-/// lacks.
+/// Prints which backends open and how many are missing, and fails if `GRADWIRE_REQUIRE` requests a missing one.
 pub(crate) fn run() -> Result<(), String> {
     let required = Required::from_environment().map_err(|unmet| unmet.to_string())?;
     let (mut ran, mut missing, mut unmet) = (0, 0, Vec::new());
@@ -35,4 +34,17 @@ pub(crate) fn run() -> Result<(), String> {
     }
     println!("{ran} backends, {missing} missing");
     if unmet.is_empty() { Ok(()) } else { Err(unmet.join("\n       ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use gradwire_tests::{Depth, suite};
+    use gradwire_tools::settings;
+
+    /// xtask, which does not depend on the tests, sets the variables that they read.
+    #[test]
+    fn names_of_settings_are_those_of_the_tests() {
+        assert_eq!((settings::DEPTH, settings::TURN, settings::CODEC), (Depth::VARIABLE, Depth::TURN, suite::CODEC));
+        assert_eq!(settings::DEPTHS, Depth::NAMES.map(|(name, _)| name));
+    }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`, `verify`, `report` and `vectors`: the one program that goes to a machine with a GPU. It holds the
-//! kernels, the suite, its vectors and other implementations' scripts, and needs nothing else of the repository.
+//! `cargo xtask bench`, `verify`, `report` and `vectors`: the program for a machine with a GPU. It holds the kernels,
+//! the suite, its vectors and other implementations' scripts. `verify` and `report` need nothing else of the repository.
 
 mod backends;
 mod bench;

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Replaces a file in one step.
-pub fn replace(path: &Path, text: &str) -> Result<(), String> {
+/// Replaces a file in one step. `option` is the one that names another folder or file, for the message.
+pub fn replace(path: &Path, text: &str, option: &str) -> Result<(), String> {
     let failed =
-        |e: std::io::Error| format!("{} could not be written: {e}; name another folder with --out", path.display());
+        |e: std::io::Error| format!("{} could not be written: {e}; name another with {option}", path.display());
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     std::fs::write(&part, text).map_err(failed)?;

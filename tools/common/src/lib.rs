@@ -8,6 +8,7 @@ pub mod machine;
 pub mod nightly;
 pub mod repository;
 pub mod scratch;
+pub mod settings;
 pub mod side_by_side;
 pub mod stand_in;
 pub mod step;

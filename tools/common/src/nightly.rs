@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-/// The toolchains to try, and the one compiler that is accepted among them: another one gives other bytes.
+/// The names under which rustup may have it.
 const TOOLCHAINS: [&str; 2] = ["nightly", "nightly-2026-05-20"];
-/// The commit of the one compiler that is accepted.
+/// The commit of the one compiler that is accepted: another one gives other bytes.
 pub const COMMIT_HASH: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
 
 /// The pinned compiler.
@@ -54,7 +54,7 @@ impl Compiler {
     }
 }
 
-/// Its cargo, for what needs a nightly beside the PTX.
+/// The cargo of the pinned nightly.
 ///
 /// # Errors
 /// If it is not installed.

@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::settings::TURN;
+
 /// What git prints.
 pub fn git(root: &Path, words: &[&str]) -> Result<String, String> {
     git_given(root, words, "")
@@ -96,9 +98,6 @@ pub fn drawn(root: &Path, of: usize) -> Option<usize> {
     let number = u32::from_str_radix(tree.get(..8)?, 16).ok()?;
     (number as usize).checked_rem(of)
 }
-
-/// The environment variable of [`turn`], which the tests read.
-pub const TURN: &str = "GRADWIRE_TURN";
 
 /// The part of a test's sweep that has its turn: what the environment says, else what the tree of the commit draws.
 #[must_use]

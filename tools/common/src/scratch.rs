@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::repository::git;
 
-/// A new repository of a few files, in a folder of its own below the system's for such.
+/// A new repository of a few files, in the system's folder for temporary files.
 ///
 /// # Panics
 /// If it cannot be made, since tests alone call this.

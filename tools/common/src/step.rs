@@ -11,9 +11,17 @@ use crate::checkout::root;
 /// If it cannot be started, or fails.
 pub fn step(what: &str, mut command: Command) -> Result<(), String> {
     println!("\n--- {what}");
+    succeed(&mut command, what)
+}
+
+/// Runs a command. `failed` begins the message if it fails.
+///
+/// # Errors
+/// If it cannot be started, or fails.
+pub fn succeed(command: &mut Command, failed: &str) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().map_err(|e| format!("{what}: {program} could not be started: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{what}: ended with {status}; the reason is above")) }
+    let status = command.status().map_err(|e| format!("{failed}: {program} could not be started: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{failed} ({status}); the output above says why")) }
 }
 
 /// Builds an example of the workspace; its path.

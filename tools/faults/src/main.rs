@@ -10,12 +10,11 @@ mod control;
 mod exchanges;
 mod fixtures;
 mod operations;
-pub(crate) mod stage;
+mod stage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -230,6 +229,7 @@ fn lavapipe() -> Result<PathBuf, String> {
         format!("no lvp_icd*.json is in {}; install mesa-vulkan-drivers, or set VK_DRIVER_FILES", folder.display())
     })
 }
+
 #[derive(Parser)]
 #[command(name = "gradwire-fault-sweep", bin_name = "cargo xtask")]
 enum Cli {

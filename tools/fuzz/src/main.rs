@@ -1,9 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets, from seeds that are built anew; and the readers under Miri.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use gradwire::Recipe;
@@ -11,6 +9,7 @@ use gradwire_tests::cases::Random;
 use gradwire_tests::hostile::{TARGETS, seeds};
 use gradwire_tools::checkout::root;
 use gradwire_tools::ending::ending;
+use gradwire_tools::step::succeed;
 
 /// What makes a target's seeds.
 type Seeds = fn() -> Vec<Vec<u8>>;
@@ -117,12 +116,6 @@ fn share(args: &Args, targets: u32) -> Result<u32, String> {
     }
 }
 
-fn succeed(command: &mut Command, failed: &str) -> Result<(), String> {
-    let program = Path::new(command.get_program()).display().to_string();
-    let status = command.status().map_err(|e| format!("{program} could not be started: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{failed} ({status}); the output above says why")) }
-}
-
 /// Writes the seeds of a target into its corpus.
 fn write_seeds(name: &str) -> Result<(), String> {
     let corpus = root().join("fuzz/corpus").join(name);
@@ -190,6 +183,7 @@ fn recipes() -> Vec<Vec<u8>> {
     let methods = Recipe::methods().iter().map(|method| format!("grace:{}", method.name));
     TEXTS.map(String::from).into_iter().chain(methods).map(String::into_bytes).collect()
 }
+
 #[derive(Parser)]
 #[command(name = "gradwire-fuzzing", bin_name = "cargo xtask")]
 enum Cli {

@@ -6,8 +6,7 @@
 //! gives it.
 
 use std::path::PathBuf;
-use std::process::Command;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use ash::vk;
 use clap::Parser;
@@ -273,6 +272,7 @@ fn spirv(name: &str, source: &str) -> Result<Vec<u32>, String> {
     let entry = spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: name.to_owned() };
     spv::write_vec(&module, &info, &options, Some(&entry)).map_err(|e| format!("{name}: {e}"))
 }
+
 #[derive(Parser)]
 #[command(name = "gradwire-radv", bin_name = "cargo xtask")]
 enum Cli {

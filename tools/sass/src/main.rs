@@ -151,6 +151,7 @@ fn compare(then: &str, now: &str) -> Result<(), SassError> {
     }
     Err(SassError::Changed { lines: changed.join("\n") })
 }
+
 #[derive(Parser)]
 #[command(name = "gradwire-sass", bin_name = "cargo xtask")]
 enum Cli {

@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     Ok(())
 }
+
 #[derive(Parser)]
 #[command(name = "gradwire-study", bin_name = "cargo xtask")]
 enum Cli {

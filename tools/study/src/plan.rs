@@ -49,8 +49,7 @@ pub(crate) struct Args {
 enum Engine {
     /// Ranks that are threads of one process.
     Threads,
-    /// Ranks that are processes: start `mpirun -np 4 target/release/gradwire-study plan`. Rank 0
-    /// plans.
+    /// Ranks that are processes: start `gradwire-study plan` with `mpirun -np 4`. Rank 0 plans.
     Mpi,
 }
 

@@ -173,7 +173,9 @@ pub(super) fn run(seeds: u64, epochs: u64, rows: Option<&Path>) -> Result<Traine
     let folder = root().join("target/study");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let (date, began) = (now(), Instant::now());
-    let commit = git(&root(), &["rev-parse", "--short=12", "HEAD"])?.trim().to_owned();
+    // A source archive has no commit.
+    let commit = git(&root(), &["rev-parse", "--short=12", "HEAD"]);
+    let commit = commit.map_or_else(|_| "unknown".to_owned(), |commit| commit.trim().to_owned());
     let mut trained = Trained { date, commit, cpu: machine::cpu(), ranks: RANKS, epochs, rows: Vec::new() };
     for job in jobs() {
         for seed in 1..=seeds {
@@ -183,7 +185,7 @@ pub(super) fn run(seeds: u64, epochs: u64, rows: Option<&Path>) -> Result<Traine
         }
     }
     let text = serde_json::to_string_pretty(&trained).map_err(|e| e.to_string())?;
-    replace(&path, &(text + "\n"))?;
+    replace(&path, &(text + "\n"), "--rows")?;
     println!("wrote {} after {:.0} s", path.display(), began.elapsed().as_secs_f64());
     Ok(trained)
 }

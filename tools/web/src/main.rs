@@ -4,8 +4,7 @@ mod browser;
 mod serve;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 use std::{fs, net::TcpListener};
 
@@ -13,6 +12,7 @@ use clap::Parser;
 use gradwire::{Codec, Device, Dtype, Qsgd, Seed, TopK};
 use gradwire_tools::checkout::root;
 use gradwire_tools::ending::ending;
+use gradwire_tools::step::succeed;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -93,14 +93,15 @@ fn build() -> Result<PathBuf, String> {
     let (mut cargo, flags) = compiler()?;
     cargo.args(["build", "--release", "--locked", "--package", "gradwire-web", "--target", TARGET]).args(flags);
     println!("building examples/web for {TARGET} in {}", folder.display());
-    succeed(cargo.args(manifest(&example)).arg("--target-dir").arg(&folder), "building the example")?;
+    cargo.args(manifest(&example)).arg("--target-dir").arg(&folder).current_dir(root());
+    succeed(&mut cargo, "the example could not be built")?;
 
     let module = folder.join(TARGET).join("release/gradwire_web.wasm");
     let page = folder.join("page");
     let mut bindgen = Command::new(env!("CARGO"));
     bindgen.args(["run", "--locked", "--package", "gradwire-bindgen"]).args(manifest(&example));
     bindgen.arg("--target-dir").arg(&folder).arg("--").arg(&module).arg(&page);
-    succeed(&mut bindgen, "making JavaScript of it")?;
+    succeed(bindgen.current_dir(root()), "no JavaScript could be made of it")?;
 
     let index = "index.html";
     fs::copy(example.join(index), page.join(index)).map_err(|e| format!("{index} could not be copied: {e}"))?;
@@ -126,10 +127,6 @@ fn compiler() -> Result<(Command, &'static [&'static str]), String> {
     Ok((gradwire_tools::nightly::pinned_cargo()?, &["-Zbuild-std=std,panic_abort"]))
 }
 
-fn succeed(command: &mut Command, what: &str) -> Result<(), String> {
-    let status = command.current_dir(root()).status().map_err(|e| format!("cargo could not be started: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{what} ended with {status}; the output above says why")) }
-}
 #[derive(Parser)]
 #[command(name = "gradwire-browser", bin_name = "cargo xtask")]
 enum Cli {

@@ -28,7 +28,7 @@ pub(super) struct Plant {
 pub(super) enum By {
     /// The tests of a program whose paths begin so, of one codec where one is named.
     Test { program: &'static str, path: &'static str, codec: &'static str },
-    /// A command of this program, whose output then has these words.
+    /// A command of `cargo xtask`, whose output then has these words.
     Command { words: &'static [&'static str], says: &'static str },
 }
 

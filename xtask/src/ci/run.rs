@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use gradwire_tools::repository::{TURN, turn};
+use gradwire_tools::repository::turn;
+use gradwire_tools::settings::TURN;
 
 use super::plan::Does;
 use super::stage::Stage;

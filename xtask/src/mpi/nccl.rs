@@ -8,7 +8,6 @@ use std::time::Duration;
 use gradwire_tools::checkout::root;
 use gradwire_tools::child::lines_of;
 use gradwire_tools::stand_in::stand_ins;
-use gradwire_tools::step::program;
 
 use super::{LIMIT, Mpi, PLAN, hashes_of, launch};
 
@@ -22,7 +21,7 @@ const RECIPES: [(&str, &str); 4] = [
 const STEPS: &str = "12";
 
 /// Trains with 2 and 3 ranks: the parameters are those of threads, to the bit.
-pub(super) fn run(libraries: &[Mpi], train: &Path) -> Result<(), String> {
+pub(super) fn run(libraries: &[Mpi], train: &Path, bench: &Path) -> Result<(), String> {
     let folder = stand_ins()?.join("lib64");
     for ranks in ["2", "3"] {
         let threads = hashes(train, &folder, &["--ranks", ranks])?;
@@ -34,7 +33,7 @@ pub(super) fn run(libraries: &[Mpi], train: &Path) -> Result<(), String> {
     for mpi in libraries {
         under(mpi, train, &folder)?;
     }
-    measures(&folder)
+    measures(bench, &folder)
 }
 
 /// The example on the stand-ins, with a short training and a chart in the folder of builds.
@@ -133,8 +132,8 @@ fn under(mpi: &Mpi, train: &Path, folder: &Path) -> Result<(), String> {
 }
 
 /// The benchmark of collectives runs over NCCL.
-fn measures(folder: &Path) -> Result<(), String> {
-    let mut command = Command::new(program("gradwire-bench")?);
+fn measures(bench: &Path, folder: &Path) -> Result<(), String> {
+    let mut command = Command::new(bench);
     command.args(["bench", "--collective", "--engine", "nccl", "--ranks", "3", "--side", "128"]);
     command.env("LD_LIBRARY_PATH", folder);
     let said = lines_of(&mut command, Duration::from_secs(LIMIT))?;

@@ -81,11 +81,12 @@ impl What {
             suites.extend(self.codecs.iter().map(|codec| suite(Some(codec))));
         }
         // A selection and PowerSGD have tests of their own beside the suite's, which take long if they are not optimised.
-        let is_tried = |codec| self.all || self.codecs.contains(codec);
-        let own: [(&str, &[&str]); 2] =
-            [("topk", &["topk::", "selection::", "thresholds::"]), ("powersgd", &["powersgd::", "powersgd_state::"])];
-        for (codec, modules) in own.into_iter().filter(|(codec, _)| is_tried(*codec)) {
-            suites.push(Suite { program: "cpu", profile: "dev", filters: modules.to_vec(), codec: Some(codec) });
+        for codec in CODECS.iter().filter(|codec| self.all || self.codecs.contains(codec.name)) {
+            let filters: Vec<&str> =
+                codec.own.iter().filter(|(program, _)| *program == "cpu").map(|own| own.1).collect();
+            if !filters.is_empty() {
+                suites.push(Suite { program: "cpu", profile: "dev", filters, codec: Some(codec.name) });
+            }
         }
         if self.compressor {
             suites.push(Suite { program: "ranks", profile: "dev", filters: vec!["compressor"], codec: None });
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(suites("qsgd"), Ok(vec![of("cpu", "try", &WIDTHS, Some("qsgd"))]));
         let of_topk = [
             of("cpu", "try", &WIDTHS, Some("topk")),
-            of("cpu", "dev", &["topk::", "selection::", "thresholds::"], Some("topk")),
+            of("cpu", "dev", &["topk", "thresholds", "selection"], Some("topk")),
         ];
         assert_eq!(suites("topk"), Ok(of_topk.to_vec()));
         assert_eq!(suites("compressor"), Ok(vec![of("ranks", "dev", &["compressor"], None)]));

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub(super) enum Engine {
     /// Ranks that are threads of one process.
     Threads,
-    /// Ranks that are processes: start `mpirun -np 4 target/release/gradwire-bench bench`.
+    /// Ranks that are processes: start `gradwire-bench bench --collective --engine mpi` with `mpirun -np 4`.
     Mpi,
     /// Ranks that are threads of one process, each with a GPU of its own.
     Nccl,
@@ -144,7 +144,7 @@ pub(super) fn measure(engine: Engine, ranks: u32, side: u64) -> Result<Option<Me
         Engine::Mpi => {
             let group = Mpi::open(&MpiSettings::default()).map_err(|error| error.to_string())?;
             if group.ranks() < 2 {
-                return Err("there is one process; start mpirun -np 4 target/release/gradwire-bench bench".to_owned());
+                return Err("there is one process; start gradwire-bench with mpirun -np 4".to_owned());
             }
             let first = group.rank() == 0;
             let (measured, group) = of_rank(group, engine, side)?;

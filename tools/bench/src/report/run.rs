@@ -114,7 +114,7 @@ impl Run {
         self.report.seconds = self.before + self.start.elapsed().as_secs_f64();
         self.saved = Instant::now();
         self.report.write(&self.json)?;
-        replace(&self.text, &markdown::page(&self.report))
+        replace(&self.text, &markdown::page(&self.report), "--out")
     }
 
     /// As [`Run::save`], where an error has to wait for the end of a part.

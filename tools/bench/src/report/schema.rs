@@ -272,7 +272,7 @@ impl Report {
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
         let mut text = serde_json::to_string_pretty(self).map_err(|e| format!("the report does not fit JSON: {e}"))?;
         text.push('\n');
-        replace(path, &text)
+        replace(path, &text, "--out")
     }
 
     /// Reads the report in a file.

@@ -72,8 +72,11 @@ fn every_file_of_a_program_is_a_module() {
         assert_eq!(undeclared(&root.join(program), "main.rs"), Vec::<PathBuf>::new(), "{program}");
     }
     // And there is no program that this test does not know.
-    for package in ["tests", "planner", "xtask", "collectives", "host", "tests/ptx-machine", "kernels-gpu"] {
-        let Ok(entries) = fs::read_dir(root.join(package).join("tests")) else { continue };
+    let tools = fs::read_dir(root.join("tools")).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let tools = tools.map(|name| format!("tools/{}", name.to_string_lossy()));
+    let others = ["tests", "planner", "xtask", "collectives", "host", "tests/ptx-machine", "kernels-gpu"];
+    for package in others.map(str::to_owned).into_iter().chain(tools) {
+        let Ok(entries) = fs::read_dir(root.join(&package).join("tests")) else { continue };
         for entry in entries.map(|entry| entry.expect("an entry").file_name()) {
             let name = format!("{package}/tests/{}", entry.to_string_lossy());
             assert!(PROGRAMS.contains(&name.as_str()), "{name} is a program of its own; make it a module of one");
