@@ -119,7 +119,7 @@ const OTHERS: &[Family] = &[
     // Decoding entries, whichever codec selected them.
     family!("sparse", ["sparse_"], 35, 35),
     family!("topk", ["topk_"], 80, 90),
-    // What top-k launches in the place of `topk_rest` on devices whose blocks may not wait for one another.
+    // Top-k launches these instead of `topk_rest` on devices whose blocks may not wait for one another.
     family!("topk_launches", ["topk_sketch", "topk_filter_again", "topk_histogram"], 80, 80),
     family!("powersgd", ["powersgd_"], 80, 90),
 ];

@@ -29,7 +29,7 @@ impl Apart {
         self.bytes
     }
 
-    /// Where it is.
+    /// Its memory.
     pub const fn slice(&self) -> DeviceSlice {
         DeviceSlice::new(self.at.0, self.bytes)
     }
@@ -38,7 +38,7 @@ impl Apart {
     ///
     /// # Safety
     /// The caller guarantees that no other thread frees the memory during the call. CUDA and the allocators over it
-    /// reuse memory after what was queued on the stream before it was freed.
+    /// reuse memory after the work that was queued on the stream before the memory was freed.
     pub unsafe fn read(&self, from: DeviceSlice) -> Result<(), Error> {
         self.check(from)?;
         // SAFETY: both have as many bytes, checked above.
@@ -75,7 +75,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // Of a stream that fails nobody knows what it still does: the memory is lost with it.
+        // A stream that fails may still use the memory, which is then not freed.
         if self.driver.synchronize(self.stream).is_ok() {
             // SAFETY: it was allocated here, and the stream has done its work.
             unsafe { self.driver.free(self.at) };

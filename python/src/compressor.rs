@@ -251,7 +251,7 @@ impl Compressor {
     }
 }
 
-/// What is raised where a gradient's memory is not what it was.
+/// The exception if a gradient's memory has changed.
 fn lost(found: &str) -> PyErr {
     let text = format!(
         "the gradient's memory changed during its exchange: {found}. The step was made on all ranks, and this one's mean is \
@@ -284,13 +284,13 @@ fn give_back_on_cuda(gradient: &Bound<'_, PyAny>, before: &CudaView, resident: &
     unsafe { resident.copy_out(view.slice) }.map_err(|error| lost(&error.to_string()))
 }
 
-/// A recipe's text in full, or what is wrong with it.
+/// A recipe's text in full, or an exception that names its fault.
 #[pyfunction]
 pub fn recipe(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(text.parse::<Recipe>().or_raise(py)?.to_string())
 }
 
-/// Whether a recipe loses what it leaves out: a selection that is not unbiased, with nothing kept from step to step.
+/// Whether a recipe loses the entries that it leaves out: a selection that is biased, and keeps no residual.
 #[pyfunction]
 pub fn drops(py: Python<'_>, text: &str) -> PyResult<bool> {
     let recipe = text.parse::<Recipe>().or_raise(py)?;

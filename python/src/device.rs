@@ -12,8 +12,8 @@ use crate::memory::{View, in_memory, written};
 use crate::number::{Factor, Whole};
 use crate::payload::{Content, Payload, bytes_of};
 
-/// Elements that a payload may say it has, at more than so many for each of its bytes, before memory is taken for them
-/// on its word.
+/// The most elements that a payload may declare, unless it has a byte for each [`MOST_PER_BYTE`] of them: memory is
+/// taken for declared elements.
 const MOST: u64 = 1 << 24;
 const MOST_PER_BYTE: u64 = 256;
 

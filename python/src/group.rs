@@ -30,7 +30,7 @@ impl Group {
         Ok(Self { rank, ranks, methods: object.clone().unbind(), raised: None })
     }
 
-    /// Calls Python, and keeps what it raises.
+    /// Calls Python, and keeps its exception.
     fn call<T>(
         &mut self,
         asked: &'static str,

@@ -46,7 +46,7 @@ pub struct Resident {
     inner: ResidentCompressor<Cuda>,
     driver: Arc<RealDriver>,
     ordinal: u32,
-    /// What it works on.
+    /// The stream that its work is queued on.
     stream: Stream,
     /// Memory for a copy of the gradient, once one was asked for.
     copy: Option<Apart>,

@@ -1,4 +1,4 @@
-//! Memory of other libraries, used where it lies: by the buffer protocol (numpy, `memoryview`) or by DLPack (torch,
+//! Memory of other libraries, used without a copy: by the buffer protocol (numpy, `memoryview`) or by DLPack (torch,
 //! JAX, CuPy).
 
 use std::ffi::{CStr, c_void};
@@ -153,8 +153,8 @@ impl View {
         if self.elements == 0 {
             return &[];
         }
-        // SAFETY: so many elements lie there, aligned, while the lender is held. That nobody else writes them meanwhile
-        // is the caller's part, which the package's page says.
+        // SAFETY: `data` points to this number of aligned elements while the lender is held. The caller guarantees that
+        // nobody else writes them meanwhile, as the package's page says.
         unsafe { std::slice::from_raw_parts(self.data.cast(), self.elements) }
     }
 
@@ -189,7 +189,7 @@ pub fn in_memory<T: Send>(py: Python<'_>, held: bool, work: impl FnOnce() -> T +
     if held { py.detach(work) } else { work() }
 }
 
-/// Tells torch that a tensor's memory was written, so that autograd refuses what it has saved of the values before.
+/// Tells torch that a tensor's memory was written, so that autograd refuses the values that it saved before.
 /// Memory of any other library stays as it is.
 pub fn written(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = object.py();
@@ -264,7 +264,7 @@ impl Tensor {
 
 /// Float32 numbers in a CUDA device's memory.
 pub struct CudaView {
-    /// Where they begin.
+    /// Their memory.
     pub slice: DeviceSlice,
     /// The device's number.
     pub ordinal: u32,
@@ -294,7 +294,7 @@ impl CudaView {
 }
 
 /// # Safety
-/// So many numbers lie at `first`, or it is null.
+/// `first` points to `count` numbers, or is null.
 unsafe fn numbers<'a>(first: *const i64, count: usize) -> &'a [i64] {
     if first.is_null() || count == 0 {
         return &[];

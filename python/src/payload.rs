@@ -17,7 +17,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Checks bytes of either kind, of so many elements if any number will not do.
+    /// Checks bytes of either kind, and their number of elements if `elements` has one.
     pub fn read(bytes: Vec<u8>, elements: Option<u64>) -> Result<Self, PayloadError> {
         match Dense::from_bytes(&bytes) {
             Ok(payload) => Ok(Self::Dense(payload)),
