@@ -8,6 +8,7 @@ use std::process::Command;
 use gradwire_tools::checkout::root;
 use gradwire_tools::repository::turn;
 use gradwire_tools::settings::{CODEC, DEPTH, DEPTHS, TURN};
+use gradwire_tools::step::succeed;
 
 use crate::codecs::{self, CODECS, Codec};
 use crate::program;
@@ -101,8 +102,7 @@ fn step(name: &str, words: &[&str], args: &Args) -> Result<(), String> {
     if let Some(depth) = &args.depth {
         cargo.env(DEPTH, depth);
     }
-    let status = cargo.status().map_err(|e| format!("cargo could not be started: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{name} failed ({status}); the output above says where")) }
+    succeed(&mut cargo, &format!("{name} failed"))
 }
 
 /// The tests of one codec, one backend, or one codec on one backend.

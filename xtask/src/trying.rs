@@ -9,6 +9,7 @@ use std::time::Instant;
 use gradwire_tools::checkout::root;
 use gradwire_tools::repository::git;
 use gradwire_tools::settings::{CODEC, DEPTH};
+use gradwire_tools::step::succeed;
 
 use what::{Suite, What};
 
@@ -64,10 +65,7 @@ fn step(root: &Path, words: &[&str], environment: &[(&str, &str)]) -> Result<(),
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO"));
     command.args(words).envs(environment.iter().copied()).current_dir(root);
-    let status = command.status().map_err(|e| format!("cargo could not be started: {e}"))?;
-    if !status.success() {
-        return Err(format!("cargo {} ended with {status}; the output above says why", words.join(" ")));
-    }
+    succeed(&mut command, &format!("cargo {} failed", words.join(" ")))?;
     println!("   {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What Mesa's compiler for AMD's GPUs makes of the shaders: vector instructions, cycles and registers, without such a
-//! GPU.
+//! `cargo xtask radv`: the machine code that Mesa's compiler for AMD's GPUs makes of the shaders: vector instructions,
+//! cycles and registers, without such a GPU.
 //!
 //! RADV has a null device (`RADV_FORCE_FAMILY`), which compiles and runs nothing. wgpu cannot open it, since it waits
 //! for the device at once; so a pipeline is made here, from the SPIR-V that naga writes with the options that wgpu

@@ -1,4 +1,4 @@
-//! `cargo xtask sass`: the machine code of the kernels, without a GPU.
+//! `cargo xtask sass`: the machine code of the kernels, without a GPU. `cargo xtask traffic`: their traffic, counted.
 
 mod alu;
 mod chip;

@@ -1,3 +1,5 @@
+//! `cargo xtask plan` and `predict` are in files of their own.
+//!
 //! `cargo xtask study`: studies of the literature simulated, from layer tables, published rates and the planner's
 //! models; and with `--train` trained, for the accuracy that a simulation does not know.
 

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use gradwire_tools::repository::turn;
 use gradwire_tools::settings::TURN;
+use gradwire_tools::step::succeed;
 
 use super::plan::Does;
 use super::stage::Stage;
@@ -49,12 +50,6 @@ fn within<'c>(command: &'c mut Command, root: &Path, kept: &Path) -> &'c mut Com
     let downloads = kept.join("downloads");
     command.current_dir(root).env("GRADWIRE_CI_STAMPS", kept).env(TURN, turn(root));
     command.env("PIP_CACHE_DIR", downloads.join("pip")).env("npm_config_cache", downloads.join("npm"))
-}
-
-fn succeed(command: &mut Command, what: &str) -> Result<(), String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().map_err(|e| format!("{what}: {program} could not be started: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{what} ({status}); the output above says why")) }
 }
 
 #[cfg(test)]
